@@ -28,6 +28,12 @@ def test_names_stay_from_cell_to_cell(notebook):
     assert task == "worker:1: (5, 1)"
 
 
+def test_nodes_go_by_the_variable_that_holds_them_too(notebook):
+    notebook.run("crew, none = cluster, 5")
+    assert notebook.run("%%tfos on=crew/worker:0\nctx.node") == "worker:0: 'worker:0'"
+    assert "on=none: no nodes of that name wait" in notebook.run("%%tfos on=none\n1")
+
+
 def test_nodes_that_wait_for_cells_do_nothing(notebook):
     known = "[node.name for node in cluster.nodes if node.activity is None or node.activity.is_known]"
     waits = f"import time\nend_s = time.monotonic() + 60\nwhile {known} and time.monotonic() < end_s: time.sleep(0.1)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from IPython.core.displayhook import DisplayHook
@@ -87,7 +87,7 @@ def run_on_nodes(shell: Any, line: str, body: str) -> CellResults | None:
     """
     __tracebackhide__ = True
     options = parse_options(line, shell.user_ns)
-    cluster, wanted = _cluster(options)
+    cluster, wanted = _cluster(options, shell.user_ns)
     nodes = cluster.choose(wanted)
     cell = register_cell(shell, line, body)
     statements, flags = parse_body(shell, cell)
@@ -111,11 +111,15 @@ def waiting_clusters() -> list[InteractiveCluster]:
     return [cluster for cluster in clusters() if isinstance(cluster, InteractiveCluster) and not cluster.ended]
 
 
-def _cluster(options: CellOptions) -> tuple[InteractiveCluster, str | None]:
-    """Return the cluster that ``on`` names, and its node, job or None; raises `ConfigError` for anything else said."""
+def _cluster(options: CellOptions, names: Mapping[str, object]) -> tuple[InteractiveCluster, str | None]:
+    """Return the cluster that ``on`` means, and its node, job or None; raises `ConfigError` for anything else said.
+
+    It is that of the variable of this name, such as ``crew = tfos_lab.start()``, or else of this label.
+    """
     name, _, node = str(options.on).partition("/")
     waiting = waiting_clusters()
-    found = next((cluster for cluster in waiting if cluster.name == name), None)
+    found = next((cluster for cluster in waiting if cluster is names.get(name)), None)
+    found = found or next((cluster for cluster in waiting if cluster.name == name), None)
     problems = [
         f"{other}: belongs to %tfos start; with on=..., a cell takes no other option"
         for other in options.given
