@@ -241,7 +241,7 @@ class ExecutorMismatch(TfosError, RuntimeError):
 
 
 class ReservationTimeout(TfosError, TimeoutError):
-    """Fewer nodes than asked for reserved in time."""
+    """Fewer nodes than asked for reserved in time, or all did, and some do not run: these are ``missing``."""
 
     reserved: int
     wanted: int
@@ -254,7 +254,8 @@ class ReservationTimeout(TfosError, TimeoutError):
         named, more = self.missing[:_MOST_NAMED], len(self.missing) - _MOST_NAMED
         missing = ", ".join(named) + (f" and {more:,} more" if more > 0 else "")
         reserved = f"{self.reserved} of {format_count(self.wanted, 'node')} reserved within {self.waited_s:g} s"
-        return f"{reserved}; missing: {missing}. {hint}."
+        what = "missing" if self.reserved < self.wanted else "not running yet"
+        return f"{reserved}; {what}: {missing}. {hint}."
 
 
 class LaunchFailed(TfosError, RuntimeError):
@@ -597,7 +598,7 @@ class ResultNotSendable(TfosError, TypeError):
 
     sentence = (
         "{path} ({type_name}) cannot be returned to the notebook: {reason}. Return plain data (numbers, text, arrays, "
-        "data frames, lists and dicts of them), or save it under ctx.log_dir and return the path."
+        "data frames, lists and dicts of them), or write it below ctx.output_dir, which comes to the notebook as well."
     )
 
 

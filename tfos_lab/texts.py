@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 
 _MAX_CHARACTERS = 300
+_MAX_NAMES = 20
 
 
 def nearest(text: str, candidates: Iterable[str]) -> str | None:
@@ -17,9 +18,11 @@ def nearest(text: str, candidates: Iterable[str]) -> str | None:
 
 def suggest(text: str, candidates: Iterable[str]) -> str:
     """Return ``did you mean stop?`` where a candidate is similar enough, else ``there are start, stop``."""
-    every = list(candidates)
-    close = nearest(text, every)
-    return f"did you mean {close}?" if close else f"there are {', '.join(every) or 'none yet'}"
+    every = list(dict.fromkeys(candidates))
+    if close := nearest(text, every):
+        return f"did you mean {close}?"
+    more = [f"and {len(every) - _MAX_NAMES} more"] if len(every) > _MAX_NAMES else []
+    return f"there are {', '.join([*every[:_MAX_NAMES], *more]) or 'none yet'}"
 
 
 def format_count(count: int, one: str, many: str = "") -> str:
@@ -102,6 +105,11 @@ def with_exponent(value: float, digits: int) -> str:
 def shorten(text: str, limit: int) -> str:
     """Return a text, or so many characters of it and how many there are more."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"
+
+
+def encodable(text: str) -> str:
+    r"""Return a text with ``\udcff`` for what is no UTF-8, as in names of old files."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def first_line(error: BaseException | str) -> str:

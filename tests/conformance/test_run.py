@@ -228,6 +228,18 @@ def test_the_env_option_applies_before_tensorflow_is_imported(survey, run):
     assert first[2] not in {survey.results[node]["fork_server"] for node in survey.nodes}
 
 
+@pytest.mark.back_ends("inline")
+def test_the_env_option_holds_in_this_process_while_the_function_runs(run):
+    assert list(run(lambda: os.environ["TFOS_TEST"], env={"TFOS_TEST": "yes"}).wait().values()) == ["yes"]
+    with pytest.raises(OSError, match="bad file"):
+        run(raise_of_a_file, env={"TFOS_TEST": "yes"}).wait()
+    assert "TFOS_TEST" not in os.environ
+
+
+def raise_of_a_file(args, ctx):
+    raise OSError("bad file: \udcff.csv")  # as `os.fsdecode` reads a name that is no UTF-8
+
+
 # ---- remote addresses ----------------------------------------------------------------------------------------------
 
 

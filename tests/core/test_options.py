@@ -107,8 +107,14 @@ def test_a_call_takes_the_options_that_mean_something_to_it_and_names_the_one_th
     for call, option in ((tfos_lab.parallel, "restarts"), (tfos_lab.run, "spool_bytes")):
         with pytest.raises(TypeError, match=rf"{call.__name__}\(\) got an unexpected keyword argument '{option}'"):
             call(print, [], **{option: 1})
-    with pytest.raises(TypeError, match=r"run\(\) got .* 'cluster_sizes'\. Did you mean 'cluster_size'\?"):
-        tfos_lab.run(print, cluster_sizes=2)
+    for call, misspelt, meant in (
+        (tfos_lab.run, "cluster_sizes", "cluster_size"), (tfos_lab.run, "validaton", "validation"),
+        (tfos_lab.search, "metrc", "metric"), (tfos_lab.parallel, "time_out", "timeout"),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=rf"\(\) got .* '{misspelt}'\. Did you mean '{meant}'\?"):
+            call(print, [{"x": 1}], **{misspelt: 1})
+    with pytest.raises(TypeError, match=r"start\(\) got an unexpected keyword argument 'data'$"):
+        tfos_lab.start(data=1)
 
 
 def test_a_configuration_has_the_defaults_and_cannot_be_changed():

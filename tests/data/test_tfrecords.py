@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import gzip
+import os
 import re
 import tempfile
 from decimal import Decimal
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 
 from tests.laws.random_data import damaged, fuzzed, little_memory
 from tests.support import records
+from tfos_lab.data.tfrecords.paths import list_files
 from tfos_lab.errors import ConfigError, RecordError
 
 pytestmark = pytest.mark.tensorflow("here")
@@ -366,6 +368,22 @@ def test_what_cannot_be_written_is_refused_before_a_folder_is_made(tmp_path, opt
     assert names(tmp_path) == ["file"]
 
 
+def test_a_pattern_opens_no_folder_that_it_does_not_name(tmp_path):
+    """Such a folder may be another user's, or hold millions of files; a look into it changes when it was last read."""
+    for name in ("a/x.csv", "a/deep/x.csv", "b/x.csv", "b/y.csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    os.utime(tmp_path / "a/deep", (0, 0))
+
+    def found(pattern):
+        return [name.removeprefix(f"{tmp_path}/") for name in list_files(f"{tmp_path}/{pattern}")]
+
+    assert found("*/x.csv") == ["a/x.csv", "b/x.csv"]
+    assert (tmp_path / "a/deep").stat().st_atime == 0
+    assert found("[a]") == found("a/**") == ["a/deep/x.csv", "a/x.csv"]
+    assert found("*/**/x.csv") == ["a/deep/x.csv", "a/x.csv", "b/x.csv"]
+
+
 class ObjectStore(MemoryFileSystem):
     """As those of Azure and Google are by fsspec: no folders that have to be made, and lists of all that is below."""
 
@@ -399,3 +417,12 @@ def test_in_a_store_of_objects_files_are_appended_and_replaced_and_a_late_task_l
     with pytest.raises(RecordError, match="the folder that the driver made for this job cannot be seen on"):
         records.run_task(late, batch(1))
     assert store() == ["out/_SUCCESS", files[0]]
+
+
+def test_a_pattern_finds_what_it_names_in_a_store_of_objects(store):
+    for place in ("a", "a/deep", "b"):
+        records.write(f"objects://box/{place}/out", batch(1))
+    assert [name.partition("box/")[2][:10] for name in list_files("objects://box/*/out/*")] == [
+        "a/out/part",
+        "b/out/part",
+    ]

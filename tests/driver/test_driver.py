@@ -63,6 +63,14 @@ def test_nodes_that_do_not_reserve_in_time_are_named(start, nodes):
     assert "1 of 2 nodes reserved" in cluster.view().reason
 
 
+def test_nodes_that_have_reserved_and_do_not_run_in_time_are_named(start, nodes):
+    nodes.deaf = {1}
+    cluster = start(start_timeout=0.1)
+    with pytest.raises(ReservationTimeout, match=r"2 of 2 nodes reserved within 0\.1 s; not running yet: worker:0"):
+        cluster.wait_until_running()
+    assert cluster.state == "failed"
+
+
 def test_a_driver_that_can_receive_nothing_any_more_fails_the_run_and_says_why(start, nodes):
     cluster = running(start)
     nodes.listener.error = OSError("no descriptors left")

@@ -283,8 +283,9 @@ class Options:
             },
         ),
         ({"rate": np.float32(0.5), "steps": np.int64(7)}, {"args.rate": 0.5, "args.steps": 7}),
+        ({"\udcfc.csv": "\udcfc"}, {"args.\\udcfc.csv": "\\udcfc"}),
     ],
-    ids=["a dict", "a number", "a namespace", "a dataclass", "secrets", "NumPy"],
+    ids=["a dict", "a number", "a namespace", "a dataclass", "secrets", "NumPy", "file names that are no UTF-8"],
 )  # fmt: skip
 def test_numbers_and_short_texts_are_recorded_by_their_places_and_secrets_are_not(run, args, inputs):
     cluster = run(uses_names, args, local="inline", env={})

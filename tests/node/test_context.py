@@ -42,6 +42,13 @@ def test_each_node_has_its_own_folder_for_event_files_and_another_after_a_restar
     assert Rig(log_dir="gs://bucket/logs", restart=2).ctx.event_dir == "gs://bucket/logs/worker-1-restart-2"
 
 
+def test_the_folder_for_backups_is_there_once_it_is_asked_for(tmp_path):
+    ctx = Rig(backup_dir=str(tmp_path / "run" / "backup")).ctx
+    assert list(tmp_path.iterdir()) == []
+    Path(ctx.backup_dir, "state").write_text("5")
+    assert (Rig().ctx.backup_dir, Rig(backup_dir="gs://bucket/backup").ctx.backup_dir) == ("", "gs://bucket/backup")
+
+
 def test_an_event_folder_that_cannot_be_written_is_refused_before_training(tmp_path):
     (tmp_path / "file").write_text("")
     ctx = Rig(is_chief=True, log_dir=str(tmp_path / "file" / "logs")).ctx

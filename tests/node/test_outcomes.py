@@ -115,6 +115,12 @@ def test_an_error_whose_message_fails_is_still_shown(cell):
     assert "raise Mute" in outcome.traceback
 
 
+def test_an_error_that_names_a_file_whose_name_is_no_utf8_is_shown(cell):
+    outcome = cell("import os\ndef map_fun(args, ctx):\n    raise ValueError(os.fsdecode(b'\\xff.csv'))\n")
+    assert outcome.message == "\\udcff.csv"
+    assert "ValueError: \\udcff.csv" in outcome.traceback
+
+
 def test_file_names_of_cells_in_messages_become_their_labels(cell):
     source = "def map_fun(args, ctx):\n    raise RuntimeError(f'in user code:\\n  File \"{where()}\", line 2')\n"
     outcome = cell(source, number=8, where=lambda: sys._getframe(1).f_code.co_filename)

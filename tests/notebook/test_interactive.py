@@ -28,6 +28,12 @@ def test_names_stay_from_cell_to_cell(notebook):
     assert task == "worker:1: (5, 1)"
 
 
+def test_nodes_go_by_the_variable_that_holds_them_too(notebook):
+    notebook.run("crew, none = cluster, 5")
+    assert notebook.run("%%tfos on=crew/worker:0\nctx.node") == "worker:0: 'worker:0'"
+    assert "on=none: no nodes of that name wait" in notebook.run("%%tfos on=none\n1")
+
+
 def test_nodes_that_wait_for_cells_do_nothing(notebook):
     known = "[node.name for node in cluster.nodes if node.activity is None or node.activity.is_known]"
     waits = f"import time\nend_s = time.monotonic() + 60\nwhile {known} and time.monotonic() < end_s: time.sleep(0.1)"
@@ -146,14 +152,6 @@ def test_clusters_and_nodes_that_wait_are_offered(notebook):
     assert notebook.tab("%%tfos on=clu")[0] == "cluster"
     assert notebook.tab("%%tfos on=cluster/w") == ["cluster/worker:0", "cluster/worker:1"]
     assert "cluster_size=" in notebook.tab("%tfos start clu")
-
-
-def test_a_variable_names_the_cluster_that_it_holds(notebook):
-    start = "import tfos_lab\ncrew = tfos_lab.start(cluster_size=1, local='processes')"
-    assert notebook.run(f"{start}\ncrew.name").endswith("'cluster'")
-    assert notebook.run("%%tfos on=crew\nctx.world_size") == "chief:0: 1"
-    assert notebook.run("%%tfos on=cluster\nctx.world_size") == "all 3 nodes: 3"
-    notebook.run("crew.stop()")
 
 
 def test_stop_ends_the_nodes(notebook):

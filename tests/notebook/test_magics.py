@@ -114,6 +114,7 @@ def test_stop_stops_the_named_cluster_or_all_or_the_only_one(run, start, problem
     assert problem("%tfos stop a") == "no cluster is running"
     start("only", options="")
     assert "■ stopped" in repr(run("%tfos stop"))
+    assert repr(run("%tfos stop")) == "no cluster is running"
 
 
 def test_logs_prints_what_nodes_wrote(run, start, said, problem, shell):
@@ -134,6 +135,12 @@ def test_logs_prints_what_nodes_wrote(run, start, said, problem, shell):
     wrong = "there is no cluster or run called 'slient'; did you mean silent?"
     assert problem("%tfos logs slient chief:0") == wrong
     assert problem("%tfos logs a ps:0").startswith("there is no node in the cluster 'a' called 'ps:0'; ")
+    for name in (f"run{number}" for number in (0, *range(30))):
+        run(f"%%tfos name={name} local=inline\n1")
+    *_, names = problem("%tfos logs qqq").partition("; there are ")
+    *listed, more = names.split(", ")
+    assert len(listed) == len({*listed}) == 20
+    assert re.fullmatch(r"and \d+ more", more)
 
 
 def test_stacks_and_profile_mean_the_newest_cluster_that_runs_unless_another_is_named(run, start, said, problem):

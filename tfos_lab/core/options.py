@@ -155,17 +155,23 @@ def options_for(owner: type, call: str) -> tuple[Option, ...]:
     return tuple(one for one in options_of(owner) if call in one.calls)
 
 
-def given_options(owner: type, call: str, given: Mapping[str, object]) -> dict[str, Any]:
+# All keywords of each function that takes options: what a misspelt one may mean.
+_KEYWORDS: dict[str, list[str]] = {}
+
+
+def given_options(owner: type, call: str, given: Mapping[str, object], *, function: str = "") -> dict[str, Any]:
     """Return the options that a call was given, without those that are None for the default.
 
-    Raises TypeError for one that the call does not take, as Python raises it.
+    Raises TypeError for one that the call does not take, as Python raises it. ``function`` is its name, where that
+    is not the call's.
     """
+    function = function or call
     known = {one.name: one for one in options_for(owner, call)}
     for name in given:
         if name not in known:
-            meant = nearest(name, known)
+            meant = nearest(name, _KEYWORDS.get(function, known))
             hint = f". Did you mean {meant!r}?" if meant else ""
-            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}{hint}")
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{hint}")
     return {name: value for name, value in given.items() if value is not None or not known[name].none_is_default}
 
 
@@ -283,6 +289,7 @@ def takes_options(owner: type, call: str) -> Callable[[Function], Function]:
         own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
         keywords = [_parameter(one) for one in options]
         function.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
+        _KEYWORDS[function.__name__] = [one.name for one in (*own, *keywords)]
         _describe_in(function, options)
         return function
 

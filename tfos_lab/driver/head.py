@@ -41,7 +41,7 @@ from tfos_lab.driver.state.instructions import (
 )
 from tfos_lab.driver.state.questions import Questions, Wanted
 from tfos_lab.driver.state.wrong_messages import WrongMessage, check
-from tfos_lab.errors import FeedError, NodeFailed, ReservationTimeout, TfosError, WaitTimeout
+from tfos_lab.errors import FeedError, NodeFailed, ReservationTimeout, TfosError
 from tfos_lab.launchers.gpus import shortage, uneven
 
 if TYPE_CHECKING:
@@ -237,11 +237,13 @@ class Head:
         with self.lock:
             missing, views = self.state.missing, self.state.views
         late = [view.name for view in views if view.state.is_present and not view.state.is_up]
-        error: TfosError = WaitTimeout(waited_s=waited_s, still_running=late)
-        if missing:
-            error = ReservationTimeout(
-                reserved=len(views) - len(missing), wanted=len(views), waited_s=waited_s, missing=missing, hint=hint
-            )
+        error = ReservationTimeout(
+            reserved=len(views) - len(missing),
+            wanted=len(views),
+            waited_s=waited_s,
+            missing=missing or late,
+            hint=hint,
+        )
         self.fail_launch(error, str(error))
 
     def failure(self) -> TfosError | None:

@@ -10,7 +10,8 @@ import math
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,12 +29,26 @@ from tfos_lab.node.profile import trace_piece
 from tfos_lab.node.remote_files import register_file_systems
 from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.session import NodeSession
+from tfos_lab.node.traceback_text import format_remote
 
 if TYPE_CHECKING:
     from tfos_lab.driver.head import Head
 
 # How often whoever waits for the start looks whether it was given up.
 _LOOK_S = 0.1
+
+
+@contextmanager
+def _environment(added: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables of this process for a block."""
+    before = dict(os.environ)
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+        os.environ.update({name: before[name] for name in added.keys() & before.keys()})
 
 
 class InlineLauncher(Launcher):
@@ -68,9 +83,11 @@ class InlineLauncher(Launcher):
         session.context.args = args
         session.send_running()
         try:
-            value = call_map_fun(map_fun, args, session.context)
+            with _environment(self._cluster.config.env):
+                value = call_map_fun(map_fun, args, session.context)
         except BaseException as error:
-            session.send_ended(m.Outcome(kind="raised", error=type(error).__name__, message=str(error)))
+            name, message, _ = format_remote(error)
+            session.send_ended(m.Outcome(kind="raised", error=name, message=message))
             raise
         outcome = returned_outcome(value, implicit=bool(getattr(map_fun, "__tfos_implicit__", False)))
         session.send_ended(outcome)

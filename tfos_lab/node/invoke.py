@@ -17,6 +17,7 @@ from tfos_lab.core.values import LIMIT_BYTES, encode_result, encode_value
 from tfos_lab.data.model_files import SAVED
 from tfos_lab.errors import NoKeyboard, ResultNotStored
 from tfos_lab.node.traceback_text import format_remote, informing_part
+from tfos_lab.texts import encodable
 
 # What a result that comes home as a file may take, and those of all nodes of a cluster together.
 RESULT_BYTES = 2 << 30
@@ -79,7 +80,7 @@ def outcome_of(map_fun: Callable[..., Any], args: Any, context: Any, *, result_f
         if not leave.code:
             return Outcome(kind="returned", value=encode_value(None))
         code = leave.code if isinstance(leave.code, int) else 1
-        text = "" if isinstance(leave.code, int) else str(leave.code)
+        text = "" if isinstance(leave.code, int) else encodable(str(leave.code))
         return Outcome(kind="exited", exit_code=code, message=text)
     except BaseException as error:  # noqa: BLE001 - whatever the function raised is the outcome
         if isinstance(error, bdb.BdbQuit):  # it quits for want of a keyboard

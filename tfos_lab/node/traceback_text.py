@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from tfos_lab.core import sources
-from tfos_lab.texts import shorten
+from tfos_lab.texts import encodable, shorten
 
 MAX_LINES = 200
 MAX_CHARACTERS = 100_000
@@ -60,7 +60,7 @@ def format_remote(error: BaseException) -> tuple[str, str, str]:
         message = f"<the message could not be made: {type(failure).__name__}>"
     lines = _render(traceback.TracebackException.from_exception(error, compact=True))
     text = "\n".join(line for block in lines for line in block.rstrip("\n").split("\n"))
-    return name, _with_labels(shorten(message, MAX_MESSAGE)), _limit(_with_labels(text))
+    return name, _with_labels(shorten(encodable(message), MAX_MESSAGE)), _limit(_with_labels(encodable(text)))
 
 
 def informing_part(message: str) -> str:

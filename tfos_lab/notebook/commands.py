@@ -171,14 +171,16 @@ def _expect(arguments: Arguments, command: str, *, at_most: int) -> None:
 class StatusTable(PlainTable):
     """The clusters of this notebook as a table, in HTML and as text."""
 
-    def __init__(self, clusters: Sequence[Cluster]) -> None:
+    def __init__(
+        self, clusters: Sequence[Cluster], *, empty: str = "no cluster yet: write %%tfos above a cell"
+    ) -> None:
         views, now_s = [cluster.view() for cluster in clusters], time.time()
         rows = [
             (view.name, *summary.status_row(view, now_s), short_path(cluster.run_dir))
             for cluster, view in zip(clusters, views, strict=True)
         ]
         titles = ("name", *summary.STATUS, "logs")
-        super().__init__(titles, rows, empty="no cluster yet: write %%tfos above a cell")
+        super().__init__(titles, rows, empty=empty)
 
 
 def _stop(arguments: Arguments) -> StatusTable:
@@ -196,7 +198,7 @@ def _stop(arguments: Arguments) -> StatusTable:
         chosen = running
     for cluster in chosen:
         cluster.stop()
-    return StatusTable(chosen)
+    return StatusTable(chosen, empty="no cluster is running")
 
 
 def _logs(arguments: Arguments) -> None:

@@ -111,15 +111,15 @@ def waiting_clusters() -> list[InteractiveCluster]:
     return [cluster for cluster in clusters() if isinstance(cluster, InteractiveCluster) and not cluster.ended]
 
 
-def _cluster(options: CellOptions, variables: Mapping[str, object]) -> tuple[InteractiveCluster, str | None]:
-    """Return the cluster that ``on`` names, and its node, job or None; raises `ConfigError` for anything else said.
+def _cluster(options: CellOptions, names: Mapping[str, object]) -> tuple[InteractiveCluster, str | None]:
+    """Return the cluster that ``on`` means, and its node, job or None; raises `ConfigError` for anything else said.
 
-    The name is that of a variable that holds the cluster, or else the cluster's own.
+    It is that of the variable of this name, such as ``crew = tfos_lab.start()``, or else of this label.
     """
     name, _, node = str(options.on).partition("/")
     waiting = waiting_clusters()
-    named = [one for one in waiting if variables.get(name) is one] or [one for one in waiting if one.name == name]
-    found = named[0] if named else None
+    found = next((cluster for cluster in waiting if cluster is names.get(name)), None)
+    found = found or next((cluster for cluster in waiting if cluster.name == name), None)
     problems = [
         f"{other}: belongs to %tfos start; with on=..., a cell takes no other option"
         for other in options.given

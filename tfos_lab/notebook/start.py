@@ -10,8 +10,8 @@ from concurrent import futures
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tfos_lab.core.config import ClusterOptions, FedClusterOptions, make_config, make_configs, train_keywords
-from tfos_lab.core.options import takes_options
+from tfos_lab.core.config import ClusterConfig, ClusterOptions, FedClusterOptions, make_configs, train_keywords
+from tfos_lab.core.options import given_options, takes_options
 from tfos_lab.core.threads import on_a_thread
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.feed.splits import check_splits, session_of
@@ -136,7 +136,8 @@ def start(
         If the nodes do not come up; nothing is left running.
     """
     __tracebackhide__ = True
-    cluster = make_interactive(args, spark=spark, config=make_config(**options))
+    config = ClusterConfig(**given_options(ClusterOptions, "run", options, function="start"))
+    cluster = make_interactive(args, spark=spark, config=config)
     try:
         bring_up(cluster, show=show)
     except BaseException:

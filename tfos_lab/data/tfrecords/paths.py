@@ -6,7 +6,7 @@ import fnmatch
 import gzip
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any, cast
 from urllib.parse import quote, unquote
@@ -42,7 +42,7 @@ def find_files(path: str) -> tuple[fs.FileSystem, list[Found]]:
     with readable_errors(path):
         system, plain = open_path(path)
         base = plain.rstrip("/") or "/"
-        pattern = None
+        pattern = ""
         if (wild := _WILD.search(base)) and system.get_file_info(base).type == fs.FileType.NotFound:
             pattern = base
             base = base[: wild.start()].rpartition("/")[0] or "/"
@@ -52,10 +52,10 @@ def find_files(path: str) -> tuple[fs.FileSystem, list[Found]]:
         if info.type == fs.FileType.File:
             return system, [Found(base, info.size)]
         found = []
-        for info in system.get_file_info(fs.FileSelector(base, recursive=True)):
+        for info in _list(system, base, [name for name in pattern[len(base) :].split("/") if name]):
             below = info.path[len(base) :].strip("/")
             is_hidden = any(part.startswith(("_", ".")) and "=" not in part for part in below.split("/"))
-            wanted = not is_hidden and (pattern is None or _matches(info.path, pattern))
+            wanted = not is_hidden and ("**" not in pattern or _matches(info.path, pattern))
             if wanted and info.type == fs.FileType.File:
                 found.append(Found(info.path, info.size, partition_of(below)))
         if pattern and not found:
@@ -63,12 +63,25 @@ def find_files(path: str) -> tuple[fs.FileSystem, list[Found]]:
         return system, sorted(found, key=lambda file: file.path)
 
 
+def _list(system: fs.FileSystem, folder: str, names: list[str]) -> Iterator[fs.FileInfo]:
+    """List what has these names below a folder, and all that is below such folders; a ``*`` stands for no ``/``."""
+    name, *rest = names or ["**"]
+    is_deep = "**" in name
+    for info in system.get_file_info(fs.FileSelector(folder, recursive=is_deep)):
+        below = info.path[len(folder) :].strip("/")
+        if is_deep:
+            yield info
+        elif "/" in below or not fnmatch.fnmatchcase(below, name):
+            continue  # some stores list all that is below a folder in any case
+        elif info.type == fs.FileType.Directory:
+            yield from _list(system, info.path, rest)
+        elif not rest:
+            yield info
+
+
 def _matches(path: str, pattern: str) -> bool:
-    """Whether a file matches a pattern, or is below a folder that does; a ``*`` stands for no ``/``."""
-    if "**" in pattern:
-        return fnmatch.fnmatchcase(path, pattern.replace("**/", "*")) or fnmatch.fnmatchcase(path, pattern)
-    names, wanted = path.strip("/").split("/"), pattern.strip("/").split("/")
-    return len(names) >= len(wanted) and all(map(fnmatch.fnmatchcase, names, wanted))
+    """Whether a path matches a pattern with ``**``, for which ``*`` stands for any number of ``/``, too."""
+    return fnmatch.fnmatchcase(path, pattern.replace("**/", "*")) or fnmatch.fnmatchcase(path, pattern)
 
 
 def open_records(system: fs.FileSystem, path: str) -> IO[bytes]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tfos_lab.core.payload import captured_values
+from tfos_lab.texts import encodable
 
 Plain = bool | int | float | str | None
 
@@ -63,7 +64,7 @@ def plain_inputs(map_fun: Callable[..., Any], args: Any) -> dict[str, Plain]:
         with contextlib.suppress(Exception):  # a value of the user's own class may raise anything
             for name, value in _flat(captured.path, captured.value, _MAX_DEPTH):
                 if len(found) < MAX_INPUTS:
-                    found.setdefault(name, value)
+                    found.setdefault(encodable(name), value)
     return found
 
 
@@ -106,7 +107,7 @@ def _plain(value: Any) -> Plain:
     if isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
-        return value[:_MAX_TEXT]
+        return encodable(value[:_MAX_TEXT])
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray) and 0 < len(value) <= _MAX_ITEMS:
         return repr(value)[:_MAX_TEXT] if None not in map(_plain, value) else None
     # NumPy's scalars, without importing NumPy.

@@ -62,8 +62,6 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
     working_dir : str
         The folder of the notebook or program, on its machine. The node itself starts in a folder of its own, which
         shows what was there; ``os.chdir(ctx.working_dir)`` leaves it where the file system is shared.
-    backup_dir : str
-        Folder for what a restart resumes from, shared by all nodes; empty unless ``restarts`` is given.
     args : object
         What was passed as ``args``.
     """

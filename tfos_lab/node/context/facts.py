@@ -60,7 +60,7 @@ class NodeFacts:
         self.restart = start.restart
         self.log_dir = start.log_dir
         self.event_dir = f"{start.event_home}/{start.event_folder}"
-        self.backup_dir = start.backup_dir
+        self._backup_dir = start.backup_dir
 
     def _scratch_folder(self) -> Path:
         """Return the node's own folder, which is removed at the end of the run."""

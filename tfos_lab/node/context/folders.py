@@ -29,6 +29,13 @@ class FolderMethods(NodeFacts):
         return hadoop_path(path, self.defaultFS, self.working_dir)
 
     @property
+    def backup_dir(self) -> str:
+        """Folder for what a restart resumes from, shared by all nodes; empty unless ``restarts`` is given."""
+        if self._backup_dir and is_local(self._backup_dir):
+            Path(self._backup_dir).mkdir(parents=True, exist_ok=True)
+        return self._backup_dir
+
+    @property
     def output_dir(self) -> str:
         """A folder on this node, created when it is asked for, for files that are to outlive the run.
 

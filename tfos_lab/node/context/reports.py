@@ -151,7 +151,7 @@ class ReportMethods(NodeFacts):
         return make_callbacks(
             self.report,
             event_dir=self.event_dir if self.is_chief else None,
-            backup_dir=self.backup_dir,
+            backup_dir=self._backup_dir,
             is_chief=self.is_chief,
         )
 
