@@ -282,6 +282,7 @@ def test_a_node_that_was_slower_is_marked_in_what_is_kept_of_the_run(training, n
     cluster.wait(timeout=60)
     found = cluster.diagnose()
     assert (found.kind, list(slower_of(found))) == ("straggler", ["worker:1"])
+    assert found.nodes["worker:0"].waits_peers == 0.6, "the figures beside a verdict are those that it was made from"
 
 
 # ---- metrics that are not numbers ------------------------------------------------------------------------------------
@@ -297,7 +298,9 @@ def test_what_the_first_slow_steps_told_is_dropped_at_the_end_where_the_others_w
         nodes.send(m.Activity(m.NodeActivity(**activity(last_s, step=26)), rank=rank))
         nodes.end(rank)
     cluster.wait(timeout=60)
-    assert ("Compute bound" in cluster.view().verdict) == kept
+    view = cluster.view()
+    assert ("Compute bound" in view.verdict) == kept
+    assert [node.activity.step_s for node in view.nodes] == [0.5 if kept else last_s] * 2
 
 
 def test_a_metric_that_is_nan_is_told_with_its_step_until_it_is_a_number_again(training, nodes):

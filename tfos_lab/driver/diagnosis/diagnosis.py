@@ -78,23 +78,26 @@ class Assessor:
         self._lock = threading.Lock()
         self._time_left = TimeLeft()
         self._stragglers = Stragglers()
-        self._slower: dict[str, float] = {}
         self._last = Verdict(Kind.UNKNOWN)
+        # The figures that it was made from: of nodes that end, the last ones are of how they save and wait.
+        self._told: dict[str, NodeActivity | None] = {}
 
     def assess(self, view: ClusterView, now_s: float) -> ClusterView:
         """Return the view, with what its nodes' figures tell; of a run that is over, what they told last."""
-        is_over = _is_over(view)
         progress = progress_of(view.nodes, view.feeds)
         with self._lock:
-            is_kept = is_over and self._last.kind is not Kind.UNKNOWN
-            self._slower = self._slower if is_kept else self._stragglers.note(view.nodes)
+            slower = self._stragglers.note(view.nodes)
             nodes = tuple(
-                changed(node, activity=changed(node.activity, slower=self._slower[node.name]))
-                if node.name in self._slower
+                changed(node, activity=changed(node.activity, slower=slower[node.name]))
+                if node.name in slower
                 else node
                 for node in view.nodes
             )
-            verdict = self._judge(replace(view, nodes=nodes), is_over=is_over)
+            verdict = self._judge(replace(view, nodes=nodes))
+            if self._is_kept(view):
+                nodes = tuple(
+                    changed(node, activity=self._told.get(node.name)) if node.state.ended else node for node in nodes
+                )
             # How long a node will hang, nobody knows.
             is_known = not view.state.is_settled and not any(node.hung and node.state.is_present for node in view.nodes)
             left_s = self._time_left.note(progress if is_known else None, now_s)
@@ -107,18 +110,23 @@ class Assessor:
             alarm=_nan_text(nodes),
         )
 
-    def _judge(self, view: ClusterView, *, is_over: bool) -> Verdict:
-        if is_over and self._last.kind is not Kind.UNKNOWN and not has_passed(view.nodes):
+    def _is_kept(self, view: ClusterView) -> bool:
+        """Whether the last verdict is that of the run: nodes have begun to end."""
+        is_over = view.state.is_settled or any(node.state.ended for node in view.nodes if trains(node))
+        return is_over and self._last.kind is not Kind.UNKNOWN and not has_passed(view.nodes)
+
+    def _judge(self, view: ClusterView) -> Verdict:
+        if self._is_kept(view):
             return self._last
         verdict = judge(view.nodes, view.feeds)
         if verdict.kind is not Kind.UNKNOWN:
-            self._last = verdict
+            self._last, self._told = verdict, {node.name: node.activity for node in view.nodes}
         return verdict
 
     def diagnose(self, view: ClusterView) -> Diagnosis:
         """Return what an assessed view tells."""
         with self._lock:
-            verdict = self._judge(view, is_over=_is_over(view))
+            verdict = self._judge(view)
         return Diagnosis(
             kind=verdict.kind.value,
             verdict=verdict.text,
@@ -126,11 +134,6 @@ class Assessor:
             progress=view.progress,
             seconds_left=view.seconds_left,
         )
-
-
-def _is_over(view: ClusterView) -> bool:
-    """Whether nodes have begun to end: their last figures are of how they save and wait, too."""
-    return view.state.is_settled or any(node.state.ended for node in view.nodes if trains(node))
 
 
 # The speed is that of the last half minute: the first steps are slow, as TensorFlow traces functions.
