@@ -139,14 +139,20 @@ def round_ticks(low: float, high: float) -> list[float]:
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
-    """Return round numbers between two powers of ten, given as exponents."""
+    """Return round numbers between two powers of ten, given as exponents.
+
+    Examples
+    --------
+    >>> _log_ticks(-3.0, 2.0), _log_ticks(-0.8, 1.9)
+    ([0.001, 0.01, 0.1, 1.0, 10.0, 100.0], [0.2, 1.0, 5.0, 20.0])
+    """
     powers = range(math.floor(low), math.ceil(high) + 1)
-    factors = (1, 2, 5) if high - low < 2 else (1,)
-    ticks = [factor * 10.0**power for power in powers for factor in factors]
-    inside = [tick for tick in ticks if low <= math.log10(tick) <= high]
-    if len(inside) < 3:
-        return [tick for tick in round_ticks(10**low, 10**high) if tick > 0]
-    return inside[:: math.ceil(len(inside) / 6)]
+    for factors in ((1,), (1, 2, 5)):
+        ticks = [factor * 10.0**power for power in powers for factor in factors]
+        inside = [tick for tick in ticks if low <= math.log10(tick) <= high]
+        if len(inside) >= 3:
+            return inside[:: math.ceil(len(inside) / 6)]
+    return [tick for tick in round_ticks(10**low, 10**high) if tick > 0]
 
 
 def _path(line: Positions, across: Scale, up: Scale) -> str:
