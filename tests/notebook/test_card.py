@@ -530,8 +530,11 @@ def test_a_curve_of_keras_has_no_spike_where_an_epoch_ends():
     assert words(loss).startswith("<figure> loss 1.2 · validation 0.9"), "the epoch's mean, though steps have had less"
     going_on = [*reports, reported("chief:0", 110, loss=0.9), reported("chief:0", 120, loss=1.3)]
     assert "loss 1.3 · best 1.2 at step 100 " in words(render_charts(all_series(going_on, 0.0), ["chief:0"]))
-    live = words(render_charts(all_series(going_on, 0.0), ["chief:0"], in_table=["loss"]))
+    live = words(render_charts(all_series(going_on, 0.0), ["chief:0"], in_table={"loss": 0}))
     assert "loss best 1.2 at step 100 · validation 0.9 " in live, "the table has the last one"
+    narrow = render_charts(all_series(going_on, 0.0), ["chief:0"], in_table={"loss": 3, "val_loss": 5})
+    for part, told in ((3, "1.3 · "), (5, " · validation 0.9")):
+        assert f'<span class="tfos-fact{part}">{told}</span>' in narrow, "where the table has no room for it"
     better = words(render_charts(all_series(going_on[:-1], 0.0), ["chief:0"]))
     assert "loss 0.9 · validation 0.9" in better, "it is better than any epoch so far"
 

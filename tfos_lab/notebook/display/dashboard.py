@@ -49,7 +49,6 @@ from tfos_lab.notebook.display.card import (
     traits,
 )
 from tfos_lab.notebook.display.charts import render_charts
-from tfos_lab.notebook.display.columns import shown_metrics
 from tfos_lab.notebook.display.kernel import current_kernel, keep_busy, served_path
 from tfos_lab.notebook.display.log_feed import LogFeed
 from tfos_lab.notebook.display.plain_display import RedrawnCard
@@ -320,7 +319,7 @@ class Updates:
         self._metrics.add(reports)
         before = series_before(self._cluster.run_dir, view.name)
         self.widget.charts = render_charts(
-            self._metrics.series(), lines, with_values=True, before=before, in_table=shown_metrics(view)
+            self._metrics.series(), lines, with_values=True, before=before, in_table=self._table.metrics
         )
         return len(self.widget.charts)
 
