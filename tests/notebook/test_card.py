@@ -393,8 +393,8 @@ def test_a_record_shows_nan_as_such_and_else_that_a_number_is_not_finite():
     cluster.change("chief:0", metrics={"loss": math.nan, "norm": math.inf}, nan_since={"loss": 3})
     live = cluster.view()
     read = msgspec.json.decode(msgspec.json.encode(live), type=ClusterView)
-    assert {*re.findall(">(nan|inf|not finite)<", render_table(live))} == {"nan", "inf"}
-    assert {*re.findall(">(nan|inf|not finite)<", render_table(read))} == {"nan", "not finite"}
+    assert {*re.findall(">(NaN|inf|not finite)<", render_table(live))} == {"NaN", "inf"}
+    assert {*re.findall(">(NaN|inf|not finite)<", render_table(read))} == {"NaN", "not finite"}
 
 
 def test_of_nodes_that_agree_only_ranges_are_wide():
