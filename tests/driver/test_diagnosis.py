@@ -243,7 +243,7 @@ def test_progress_is_in_steps_of_those_who_report_how_many_there_will_be(trainin
 def test_rows_of_all_epochs_say_how_much_is_done_once_all_have_arrived(training, nodes):
     feed = {"rows": {"worker:0": 100, "worker:1": 100}, "complete": True, "epochs": 2}
     for feeds, done in [([feed], 0.5), ([{**feed, "complete": False}], None)]:
-        cluster = training(None, None, feeds=feeds)
+        cluster = training(None, None, feeds=[{**feed, "split": "validation", "epochs": 1}, *feeds])
         nodes.send(m.RowsTaken(150, 1, rank=0))
         nodes.send(m.RowsTaken(50, 0, rank=1))
         nodes.settle()

@@ -346,6 +346,20 @@ def test_a_feed_says_how_far_spark_is_before_the_first_row_comes():
     assert " 0 B" not in told()
     assert "Spark has" not in told(tasks=(0, 4)), "these are the partitions"
     assert "Spark has" not in told(partitions=1)
+    assert "validation: 0 rows fed · Spark has done 57 of 204 tasks" in told(split="validation")
+
+
+def test_rows_to_validate_with_are_told_apart_from_those_to_train_on():
+    done = {"partitions": 1, "total_partitions": 1, "complete": True}
+    held_out = FeedView(rows={"chief:0": 5, "worker:0": 5}, split="validation", started_s=1.0, ended_s=11.0, **done)
+    rows = FeedView(rows={"chief:0": 45, "worker:0": 45}, epochs=2, started_s=11.0, ended_s=12.0, **done)
+    view = view_of("running", "running", feeds=(held_out, rows), timings={"running": 0.5})
+    view = dataclasses.replace(view, nodes=tuple(dataclasses.replace(node, rows=30) for node in view.nodes))
+    told = words(sent(view)["course"])
+    assert "validation 10.0 s feed 1.00 s" in told, "the track of each"
+    assert "validation: 10 rows in 10.0 s" in told
+    assert " 90 rows fed · 1/1 partition" in told
+    assert "30/90" in words(sent(view)["nodes"])
 
 
 def test_leftover_rows_that_come_to_one_node_after_another_leave_what_an_open_feed_shows_in_place():

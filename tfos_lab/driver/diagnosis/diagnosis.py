@@ -153,6 +153,7 @@ def progress_of(nodes: Sequence[NodeView], feeds: Sequence[FeedView] = ()) -> fl
     if parts:
         # Nodes that do not report are as far as the others: often only the chief does.
         return sum(parts) / len(parts)
+    feeds = [feed for feed in feeds if not feed.split]
     rows = sum(sum(feed.rows.values()) * feed.epochs for feed in feeds)
     if not rows or not all(feed.kind == "table" and feed.complete for feed in feeds):
         return None

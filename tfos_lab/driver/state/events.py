@@ -115,7 +115,7 @@ class FeedProgressed(Event):
 
     ``source`` is the number of the call of `Cluster.train`, from 0; a ``stream`` has a feed for each micro-batch.
     ``total_partitions`` and ``tasks`` (of Spark's job that have ended, and all) are known once Spark tells, ``steps``
-    (of an epoch) once the nodes have agreed on them.
+    (of an epoch) once the nodes have agreed on them. ``split`` names rows that are not those to train on.
     """
 
     feed: int
@@ -129,6 +129,7 @@ class FeedProgressed(Event):
     tasks: tuple[int, int] | None = None
     source: int = 0
     stream: bool = False
+    split: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +158,7 @@ class FeedView:
     ``kind`` is ``table``, ``stream`` or ``inference``; ``number`` counts those of a kind from 0. ``rows`` maps nodes to
     rows stored, or answered. ``complete`` means that all rows of a table, or of a stream's latest micro-batch, are
     stored; ``micro_batches`` counts complete ones. ``tasks`` are those of Spark's job that have ended, and all. Times
-    are seconds since the cluster was called for.
+    are seconds since the cluster was called for. ``split`` names rows that are not those to train on: validation's.
     """
 
     kind: str = "table"
@@ -172,6 +173,7 @@ class FeedView:
     micro_batches: int = 0
     started_s: float = 0.0
     ended_s: float | None = None
+    split: str = ""
 
 
 @dataclass(frozen=True)

@@ -246,6 +246,7 @@ def _total_rows(node: NodeView, feeds: Sequence[FeedView]) -> int | None:
 
     It is not where the node reads them in more epochs than the feed knows of, as ``fit(..., epochs=5)`` does.
     """
+    feeds = [feed for feed in feeds if not feed.split]
     if not all(feed.kind == "table" and feed.complete for feed in feeds):
         return None
     total = sum(feed.rows.get(node.name, 0) * feed.epochs for feed in feeds)
