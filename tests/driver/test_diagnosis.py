@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import re
 import time
@@ -271,6 +272,28 @@ def test_the_time_left_follows_the_speed_of_the_last_half_minute(training, nodes
     wanted = eventually(lambda: [one for _, one in nodes.listener.sent if isinstance(one, m.StacksWanted)])
     nodes.send(m.Stacks(wanted[0].request, m.Condition.STOPPED, "", rank=0))
     assert left_s(400, 101.0) is None, "nobody knows while a node hangs"
+
+
+def test_what_nodes_use_is_kept_moment_by_moment_and_less_often_in_a_long_run(training, nodes, monkeypatch):
+    cluster = training(*[activity(cpu=cpu, memory_bytes=10**9) for cpu in (0.5, 1.5, 0.75)], updates=1)
+    begun_s = cluster.view().started_s
+
+    def used(at_s):
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda: begun_s + at_s)
+            return cluster.view().usage
+
+    assert (used(0.2)[0].cpu, used(0.2)[0].gpu) == ((1.5, 0.75, 0.5), None)
+    assert len(used(0.9)) == 1
+    for second in range(1, 1000):
+        moments = used(float(second))
+    assert 30 <= len(moments) <= 60
+    between = {round(after.time_s - before.time_s) for before, after in itertools.pairwise(moments)}
+    assert between == {32}
+    for rank in range(3):
+        nodes.end(rank)
+    cluster.wait(timeout=60)
+    assert used(2000.0) == moments, "nothing is used by then"
 
 
 def test_a_node_that_was_slower_is_marked_in_what_is_kept_of_the_run(training, nodes):

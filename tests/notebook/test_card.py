@@ -32,6 +32,7 @@ from tfos_lab.driver.state.events import (
     NodeView,
     RunFacts,
     SearchFacts,
+    UsageView,
 )
 from tfos_lab.notebook.display.card import NodeStacks, make_bundle, render_text, traits
 from tfos_lab.notebook.display.charts import render_charts
@@ -347,6 +348,20 @@ def test_a_feed_says_how_far_spark_is_before_the_first_row_comes():
     assert "Spark has" not in told(tasks=(0, 4)), "these are the partitions"
     assert "Spark has" not in told(partitions=1)
     assert "validation: 0 rows fed · Spark has done 57 of 204 tasks" in told(split="validation")
+
+
+def test_what_nodes_use_in_the_course_of_time_is_folded_below_the_metrics():
+    cluster = FakeCluster(nodes=3)
+    moments = [UsageView(float(at), cpu=(1.5, 1.0, at / 10), memory_bytes=(3e9, 2e9, 1e9)) for at in range(4)]
+    cluster.alter(usage=tuple(moments))
+    html = bundle_of(cluster)["text/html"]
+    assert '<details class="tfos-metrics" data-key="CPU and memory">' in html
+    assert 'aria-label="CPU, cores: max 1.5, median 1, min 0.3"' in html
+    assert 'aria-label="memory, MB: max 3,000, median 2,000, min 1,000"' in html
+    cluster.alter(usage=tuple(dataclasses.replace(one, gpu=(0.9, 0.5, 0.1)) for one in moments))
+    assert 'aria-label="GPU, %: max 90, median 50, min 10"' in bundle_of(cluster)["text/html"]
+    cluster.alter(usage=tuple(moments[:1]))
+    assert "memory, MB" not in bundle_of(cluster)["text/html"], "one moment is no curve"
 
 
 def test_rows_to_validate_with_are_told_apart_from_those_to_train_on():

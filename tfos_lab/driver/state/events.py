@@ -259,6 +259,21 @@ class ShownView:
     file: str
 
 
+#: Of all nodes, the largest, the median and the least value.
+Spread = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class UsageView:
+    """What the nodes used at a moment, in seconds since the call: cores and bytes of each, and its GPUs, 0 to 1."""
+
+    time_s: float
+    cpu: Spread
+    memory_bytes: Spread
+    gpu: Spread | None = None
+    gpu_memory_bytes: Spread | None = None
+
+
 @dataclass(frozen=True)
 class ClusterView:
     """A cluster at a moment, for displays and users.
@@ -269,7 +284,7 @@ class ClusterView:
     has its ``run`` facts, and ``of_runs`` is true; those of a ``search`` come best first. ``progress`` is how much of
     the training is done, 0 to 1, and ``seconds_left`` how long the rest will take; None where that is not known.
     ``verdict`` says why training is as slow as it is, or nothing; ``alarm`` that a metric is not a number. What nodes
-    have ``shown`` is sorted by name, node and step.
+    have ``shown`` is sorted by name, node and step. ``usage`` is what they used in the course of time.
     """
 
     cluster_id: str
@@ -293,6 +308,7 @@ class ClusterView:
     verdict: str = ""
     alarm: str = ""
     shown: tuple[ShownView, ...] = ()
+    usage: tuple[UsageView, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", RunState(self.state))

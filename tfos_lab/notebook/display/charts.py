@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from tfos_lab.core.markup import Html, h
 from tfos_lab.driver.metrics import EPOCH, VALIDATION, by_weight, steps_go_on
+from tfos_lab.driver.state.events import ClusterView
 from tfos_lab.notebook.display.series import BANDS, Point, SeriesPoints
 from tfos_lab.texts import format_metric, needs_exponent, with_exponent
 
@@ -229,6 +230,7 @@ def render_charts(
     in_table: Mapping[str, int] = MappingProxyType({}),
     has_looks: bool = True,
     names_lines: bool = True,
+    title: str = "Metrics",
 ) -> Html:
     """Return one chart for each metric, or nothing where nothing was reported.
 
@@ -283,7 +285,33 @@ def render_charts(
     )
     looks = _render_looks(has_epochs=bool(epochs)) if has_looks else None
     grid = h("div", *drawn, cls=" ".join(classes))
-    return h("details", h("summary", "Metrics"), looks, legend, grid, cls="tfos-metrics", open=True)
+    is_first = title == "Metrics"
+    look = {"cls": "tfos-metrics", "data_key": None if is_first else title, "open": is_first}
+    return h("details", h("summary", title), looks, legend, grid, **look)
+
+
+# What the nodes use, as it is called on a chart, with how much one of its units is.
+_USES = {
+    "CPU, cores": ("cpu", 1.0),
+    "memory, MB": ("memory_bytes", 1e6),
+    "GPU, %": ("gpu", 0.01),
+    "GPU memory, MB": ("gpu_memory_bytes", 1e6),
+}
+
+
+def render_usage(view: ClusterView, *, with_values: bool = False) -> Html:
+    """Return charts of what the nodes have used, folded: a line for one node, and the range of several."""
+    lines = BANDS if len(view.nodes) > 1 else [node.name for node in view.nodes]
+    series: list[SeriesPoints] = []
+    for name, (field, unit) in _USES.items():
+        moments = [(one.time_s, spread) for one in view.usage if (spread := getattr(one, field)) is not None]
+        for place, line in enumerate(lines if len(moments) > 1 else ()):
+            points: list[Point] = [(time_s, None, spread[place] / unit) for time_s, spread in moments]
+            series.append(SeriesPoints(metric=name, node=line, points=points))
+    has_gpu = any(one.gpu is not None for one in view.usage)
+    title = "CPU, GPU and memory" if has_gpu else "CPU and memory"
+    in_table = dict.fromkeys(_USES, 0)
+    return render_charts(series, lines, with_values=with_values, in_table=in_table, has_looks=False, title=title)
 
 
 def _render_looks(*, has_epochs: bool) -> Html:
