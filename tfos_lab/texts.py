@@ -75,7 +75,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_metric(value: float) -> str:
-    """Return a metric with four significant digits; or ``nan`` and ``inf``.
+    """Return a metric with four significant digits; or ``NaN`` and ``inf``.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def format_metric(value: float) -> str:
     ('0.9877', '3e-7', '1.235e6')
     """
     if not math.isfinite(value):
-        return str(value)
+        return "NaN" if math.isnan(value) else str(value)
     if needs_exponent(value):
         return with_exponent(value, 3)
     if abs(value) >= 1000:

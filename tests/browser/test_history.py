@@ -76,11 +76,19 @@ def test_the_history_a_comparison_and_an_old_run_are_accessible_in_both_themes(n
     assert violations_in(notebook.page, ".tfos") == []
 
 
-def test_why_a_run_failed_is_read_without_scrolling_on_a_narrow_page(notebook: Notebook) -> None:
+def test_what_is_told_of_a_run_is_read_without_scrolling_on_a_narrow_page(notebook: Notebook) -> None:
     notebook.page.set_viewport_size({"width": 560, "height": 1100})
     shown = output(notebook, "history")
+    shown.get_by_label("Details of mnist 2a3b").click()
+    expect(shown.get_by_role("figure")).to_have_count(2)
     table, box = (shown.locator(part).first.bounding_box() for part in ("table", ".tfos-table-box"))
     assert table["width"] > box["width"]
-    told = [one.bounding_box() for one in shown.locator(".tfos-detail div").all()]
-    assert told
+    parts = shown.locator(".tfos-detail div, .tfos-more-row dl, figure").filter(visible=True)
+    told = [one.bounding_box() for one in parts.all()]
+    assert len(told) > 3
     assert all(one["x"] + one["width"] <= box["x"] + box["width"] for one in told)
+    opened = output(notebook, "open")
+    opened.get_by_label("Details of chief:0").click()
+    facts = opened.locator(".tfos-more-row .tfos-row-facts > div").filter(visible=True)
+    tops = {one.bounding_box()["y"] for one in facts.all()}
+    assert len(tops) == 1 < facts.count(), "in a line, and not as JupyterLab lays out lists"

@@ -49,7 +49,7 @@ def test_each_pass_over_a_split_reads_all_its_rows_once_and_none_counts_as_train
     for number in range(3):
         assert whole(results, "validation", number) == list(range(100, 113))
     assert sum(node.rows for node in cluster.nodes) == 82
-    assert [feed.epochs for feed in cluster.view().feeds] == [2]
+    assert [(feed.split, feed.epochs) for feed in cluster.view().feeds] == [("validation", 1), ("", 2)]
     assert cluster.view().notes == ()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import re
 import time
@@ -243,7 +244,7 @@ def test_progress_is_in_steps_of_those_who_report_how_many_there_will_be(trainin
 def test_rows_of_all_epochs_say_how_much_is_done_once_all_have_arrived(training, nodes):
     feed = {"rows": {"worker:0": 100, "worker:1": 100}, "complete": True, "epochs": 2}
     for feeds, done in [([feed], 0.5), ([{**feed, "complete": False}], None)]:
-        cluster = training(None, None, feeds=feeds)
+        cluster = training(None, None, feeds=[{**feed, "split": "validation", "epochs": 1}, *feeds])
         nodes.send(m.RowsTaken(150, 1, rank=0))
         nodes.send(m.RowsTaken(50, 0, rank=1))
         nodes.settle()
@@ -273,6 +274,28 @@ def test_the_time_left_follows_the_speed_of_the_last_half_minute(training, nodes
     assert left_s(400, 101.0) is None, "nobody knows while a node hangs"
 
 
+def test_what_nodes_use_is_kept_moment_by_moment_and_less_often_in_a_long_run(training, nodes, monkeypatch):
+    cluster = training(*[activity(cpu=cpu, memory_bytes=10**9) for cpu in (0.5, 1.5, 0.75)], updates=1)
+    begun_s = cluster.view().started_s
+
+    def used(at_s):
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda: begun_s + at_s)
+            return cluster.view().usage
+
+    assert (used(0.2)[0].cpu, used(0.2)[0].gpu) == ((1.5, 0.75, 0.5), None)
+    assert len(used(0.9)) == 1
+    for second in range(1, 1000):
+        moments = used(float(second))
+    assert 30 <= len(moments) <= 60
+    between = {round(after.time_s - before.time_s) for before, after in itertools.pairwise(moments)}
+    assert between == {32}
+    for rank in range(3):
+        nodes.end(rank)
+    cluster.wait(timeout=60)
+    assert used(2000.0) == moments, "nothing is used by then"
+
+
 def test_a_node_that_was_slower_is_marked_in_what_is_kept_of_the_run(training, nodes):
     cluster = training(activity(waits_peers=0.6), activity())
     assert cluster.diagnose().kind == "straggler"
@@ -282,6 +305,7 @@ def test_a_node_that_was_slower_is_marked_in_what_is_kept_of_the_run(training, n
     cluster.wait(timeout=60)
     found = cluster.diagnose()
     assert (found.kind, list(slower_of(found))) == ("straggler", ["worker:1"])
+    assert found.nodes["worker:0"].waits_peers == 0.6, "the figures beside a verdict are those that it was made from"
 
 
 # ---- metrics that are not numbers ------------------------------------------------------------------------------------
@@ -297,7 +321,9 @@ def test_what_the_first_slow_steps_told_is_dropped_at_the_end_where_the_others_w
         nodes.send(m.Activity(m.NodeActivity(**activity(last_s, step=26)), rank=rank))
         nodes.end(rank)
     cluster.wait(timeout=60)
-    assert ("Compute bound" in cluster.view().verdict) == kept
+    view = cluster.view()
+    assert ("Compute bound" in view.verdict) == kept
+    assert [node.activity.step_s for node in view.nodes] == [0.5 if kept else last_s] * 2
 
 
 def test_a_metric_that_is_nan_is_told_with_its_step_until_it_is_a_number_again(training, nodes):

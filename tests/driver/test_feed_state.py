@@ -174,6 +174,11 @@ def test_training_was_stopped_early_if_that_was_after_the_same_epoch_on_all_node
     assert unread.startswith(f"stopped early after epoch {told}" if told else "rows were left unread: ")
 
 
+def test_training_that_was_stopped_early_is_told_where_nothing_was_fed():
+    rig = Rig.without_feed().returns(1, stopped_after=3).returns(2, stopped_after=3)
+    assert [i.event.text for i in rig.asked if isinstance(i, Publish)] == ["stopped early after epoch 3"]
+
+
 @pytest.mark.parametrize(
     ("epochs", "read"),
     [

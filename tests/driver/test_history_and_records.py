@@ -123,6 +123,17 @@ def test_each_table_has_a_view_with_its_own_time():
     assert (second.number, second.rows, second.complete, second.ended_s) == (1, {"chief:0": 4}, False, None)
 
 
+def test_rows_to_validate_with_have_a_view_beside_that_of_the_rows_to_train_on():
+    made = History(CALLED_S)
+    for event in (fed(2, 1.0, split="validation"), fed(3, 2.0, split="validation", complete=True), fed(9, 3.0, feed=1)):
+        made.record(event)
+    assert [(view.split, view.number, view.rows, view.ended_s) for view in made.feeds] == [
+        ("validation", 0, {"chief:0": 3}, 2.0),
+        ("", 0, {"chief:0": 9}, None),
+    ]
+    assert made.timings == {"feeding": 3.0}
+
+
 def test_a_stream_is_the_sum_of_its_micro_batches():
     begun = [fed(0, 1.0, feed=0, stream=True), fed(5, 2.0, feed=0, stream=True, complete=True)]
     agreed = fed(5, 2.1, feed=0, stream=True, complete=True)

@@ -32,6 +32,7 @@ from tfos_lab.driver.state.events import (
     NodeView,
     RunFacts,
     SearchFacts,
+    UsageView,
 )
 from tfos_lab.notebook.display.card import NodeStacks, make_bundle, render_text, traits
 from tfos_lab.notebook.display.charts import render_charts
@@ -346,6 +347,34 @@ def test_a_feed_says_how_far_spark_is_before_the_first_row_comes():
     assert " 0 B" not in told()
     assert "Spark has" not in told(tasks=(0, 4)), "these are the partitions"
     assert "Spark has" not in told(partitions=1)
+    assert "validation: 0 rows fed · Spark has done 57 of 204 tasks" in told(split="validation")
+
+
+def test_what_nodes_use_in_the_course_of_time_is_folded_below_the_metrics():
+    cluster = FakeCluster(nodes=3)
+    moments = [UsageView(float(at), cpu=(1.5, 1.0, at / 10), memory_bytes=(3e9, 2e9, 1e9)) for at in range(4)]
+    cluster.alter(usage=tuple(moments))
+    html = bundle_of(cluster)["text/html"]
+    assert '<details class="tfos-metrics" data-key="CPU and memory">' in html
+    assert 'aria-label="CPU, cores: max 1.5, median 1, min 0.3"' in html
+    assert 'aria-label="memory, MB: max 3,000, median 2,000, min 1,000"' in html
+    cluster.alter(usage=tuple(dataclasses.replace(one, gpu=(0.9, 0.5, 0.1)) for one in moments))
+    assert 'aria-label="GPU, %: max 90, median 50, min 10"' in bundle_of(cluster)["text/html"]
+    cluster.alter(usage=tuple(moments[:1]))
+    assert "memory, MB" not in bundle_of(cluster)["text/html"], "one moment is no curve"
+
+
+def test_rows_to_validate_with_are_told_apart_from_those_to_train_on():
+    done = {"partitions": 1, "total_partitions": 1, "complete": True}
+    held_out = FeedView(rows={"chief:0": 5, "worker:0": 5}, split="validation", started_s=1.0, ended_s=11.0, **done)
+    rows = FeedView(rows={"chief:0": 45, "worker:0": 45}, epochs=2, started_s=11.0, ended_s=12.0, **done)
+    view = view_of("running", "running", feeds=(held_out, rows), timings={"running": 0.5})
+    view = dataclasses.replace(view, nodes=tuple(dataclasses.replace(node, rows=30) for node in view.nodes))
+    told = words(sent(view)["course"])
+    assert "validation 10.0 s feed 1.00 s" in told, "the track of each"
+    assert "validation: 10 rows in 10.0 s" in told
+    assert " 90 rows fed · 1/1 partition" in told
+    assert "30/90" in words(sent(view)["nodes"])
 
 
 def test_leftover_rows_that_come_to_one_node_after_another_leave_what_an_open_feed_shows_in_place():
@@ -393,8 +422,8 @@ def test_a_record_shows_nan_as_such_and_else_that_a_number_is_not_finite():
     cluster.change("chief:0", metrics={"loss": math.nan, "norm": math.inf}, nan_since={"loss": 3})
     live = cluster.view()
     read = msgspec.json.decode(msgspec.json.encode(live), type=ClusterView)
-    assert {*re.findall(">(nan|inf|not finite)<", render_table(live))} == {"nan", "inf"}
-    assert {*re.findall(">(nan|inf|not finite)<", render_table(read))} == {"nan", "not finite"}
+    assert {*re.findall(">(NaN|inf|not finite)<", render_table(live))} == {"NaN", "inf"}
+    assert {*re.findall(">(NaN|inf|not finite)<", render_table(read))} == {"NaN", "not finite"}
 
 
 def test_of_nodes_that_agree_only_ranges_are_wide():
@@ -530,8 +559,11 @@ def test_a_curve_of_keras_has_no_spike_where_an_epoch_ends():
     assert words(loss).startswith("<figure> loss 1.2 · validation 0.9"), "the epoch's mean, though steps have had less"
     going_on = [*reports, reported("chief:0", 110, loss=0.9), reported("chief:0", 120, loss=1.3)]
     assert "loss 1.3 · best 1.2 at step 100 " in words(render_charts(all_series(going_on, 0.0), ["chief:0"]))
-    live = words(render_charts(all_series(going_on, 0.0), ["chief:0"], in_table=["loss"]))
+    live = words(render_charts(all_series(going_on, 0.0), ["chief:0"], in_table={"loss": 0}))
     assert "loss best 1.2 at step 100 · validation 0.9 " in live, "the table has the last one"
+    narrow = render_charts(all_series(going_on, 0.0), ["chief:0"], in_table={"loss": 3, "val_loss": 5})
+    for part, told in ((3, "1.3 · "), (5, " · validation 0.9")):
+        assert f'<span class="tfos-fact{part}">{told}</span>' in narrow, "where the table has no room for it"
     better = words(render_charts(all_series(going_on[:-1], 0.0), ["chief:0"]))
     assert "loss 0.9 · validation 0.9" in better, "it is better than any epoch so far"
 

@@ -107,7 +107,7 @@ def test_the_view_is_sent_with_the_widget_and_whenever_it_changes(browser, clust
     assert "application/vnd.jupyter.widget-view+json" in output.data
     cluster.change("chief:0", state="reserved", host="h1", metrics={"loss": float("nan")}, nan_since={"loss": 1})
     eventually(lambda: "1/2 nodes reserved" in browser.part("head"))
-    for cell in ("◔</span> reserved", ">nan</span></td>", ">h1</td>"):
+    for cell in ("◔</span> reserved", ">NaN</span></td>", ">h1</td>"):
         assert cell in browser.part("nodes")
 
 

@@ -120,8 +120,8 @@ def test_what_a_record_cannot_tell_from_nan_is_not_called_so(empty, run):
     for command in ("history", "history aaaa bbbb"):
         shown = run(f"%tfos {command}")
         assert "not finite" in repr(shown)
-        assert "nan" not in repr(shown)
-        assert "nan" not in Outline(html_of(shown)).text
+        assert "NaN" not in repr(shown)
+        assert "NaN" not in Outline(html_of(shown)).text
 
 
 def test_an_opened_run_looks_as_its_cell_did_and_tells_more(place, run, problem, monkeypatch, tmp_path):

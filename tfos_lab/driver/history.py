@@ -76,6 +76,8 @@ class History:
             self._last_import_s = event.time_s
         elif isinstance(event, FeedProgressed):
             self._feeds.record(event)
+            if event.split:
+                return
             self._mark("feeding", event.time_s)
             if event.complete:
                 self._mark("fed", event.time_s)
@@ -192,15 +194,15 @@ def _line_of(event: Event) -> str:
 
 
 class FeedViews:
-    """The progress of a cluster's rows: one view for each call of `train` and of `inference`, as they began.
+    """The progress of a cluster's rows: one view for each call of `train` and of `inference`, and for each split.
 
-    A table is one feed; after a restart it is fed again, and its view starts again. A stream has a feed for each
-    micro-batch, and its view adds them up.
+    They are as they began. A table is one feed; after a restart it is fed again, and its view starts again. A stream
+    has a feed for each micro-batch, and its view adds them up.
     """
 
     def __init__(self, called_s: float) -> None:
         self._called_s = called_s
-        self._views: dict[tuple[str, int], FeedView] = {}
+        self._views: dict[tuple[str, int | str], FeedView] = {}
         self._finished: dict[int, FeedView] = {}
 
     @property
@@ -217,6 +219,9 @@ class FeedViews:
             self._views["inference", event.inference] = view
         elif event.stream:
             self._record_micro_batch(event, at_s)
+        elif event.split:
+            before = self._views.get(("split", event.split)) or FeedView(split=event.split, started_s=at_s)
+            self._views["split", event.split] = _progressed(before, event, at_s)
         else:
             before = self._begun("table", event.source, at_s)
             self._views["table", event.source] = _progressed(before, event, at_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from tfos_lab.core.markup import h
 from tfos_lab.core.messages import NodeActivity
 from tfos_lab.driver.diagnosis.verdict import Kind, Verdict, has_passed, judge, slower_nodes, trains
 from tfos_lab.driver.metrics import by_weight
-from tfos_lab.driver.state.events import ClusterView, FeedView, NodeView, changed
+from tfos_lab.driver.state.events import ClusterView, FeedView, NodeView, Spread, UsageView, changed
 
 
 @dataclass(frozen=True)
@@ -77,27 +78,32 @@ class Assessor:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._time_left = TimeLeft()
+        self._usage = UsageLog()
         self._stragglers = Stragglers()
-        self._slower: dict[str, float] = {}
         self._last = Verdict(Kind.UNKNOWN)
+        # The figures that it was made from: of nodes that end, the last ones are of how they save and wait.
+        self._told: dict[str, NodeActivity | None] = {}
 
     def assess(self, view: ClusterView, now_s: float) -> ClusterView:
         """Return the view, with what its nodes' figures tell; of a run that is over, what they told last."""
-        is_over = _is_over(view)
         progress = progress_of(view.nodes, view.feeds)
         with self._lock:
-            is_kept = is_over and self._last.kind is not Kind.UNKNOWN
-            self._slower = self._slower if is_kept else self._stragglers.note(view.nodes)
+            slower = self._stragglers.note(view.nodes)
             nodes = tuple(
-                changed(node, activity=changed(node.activity, slower=self._slower[node.name]))
-                if node.name in self._slower
+                changed(node, activity=changed(node.activity, slower=slower[node.name]))
+                if node.name in slower
                 else node
                 for node in view.nodes
             )
-            verdict = self._judge(replace(view, nodes=nodes), is_over=is_over)
+            verdict = self._judge(replace(view, nodes=nodes))
+            if self._is_kept(view):
+                nodes = tuple(
+                    changed(node, activity=self._told.get(node.name)) if node.state.ended else node for node in nodes
+                )
             # How long a node will hang, nobody knows.
             is_known = not view.state.is_settled and not any(node.hung and node.state.is_present for node in view.nodes)
             left_s = self._time_left.note(progress if is_known else None, now_s)
+            usage = self._usage.note(view.nodes, now_s - view.started_s)
         return replace(
             view,
             nodes=nodes,
@@ -105,20 +111,26 @@ class Assessor:
             seconds_left=left_s,
             verdict=verdict.text,
             alarm=_nan_text(nodes),
+            usage=usage,
         )
 
-    def _judge(self, view: ClusterView, *, is_over: bool) -> Verdict:
-        if is_over and self._last.kind is not Kind.UNKNOWN and not has_passed(view.nodes):
+    def _is_kept(self, view: ClusterView) -> bool:
+        """Whether the last verdict is that of the run: nodes have begun to end."""
+        is_over = view.state.is_settled or any(node.state.ended for node in view.nodes if trains(node))
+        return is_over and self._last.kind is not Kind.UNKNOWN and not has_passed(view.nodes)
+
+    def _judge(self, view: ClusterView) -> Verdict:
+        if self._is_kept(view):
             return self._last
         verdict = judge(view.nodes, view.feeds)
         if verdict.kind is not Kind.UNKNOWN:
-            self._last = verdict
+            self._last, self._told = verdict, {node.name: node.activity for node in view.nodes}
         return verdict
 
     def diagnose(self, view: ClusterView) -> Diagnosis:
         """Return what an assessed view tells."""
         with self._lock:
-            verdict = self._judge(view, is_over=_is_over(view))
+            verdict = self._judge(view)
         return Diagnosis(
             kind=verdict.kind.value,
             verdict=verdict.text,
@@ -126,11 +138,6 @@ class Assessor:
             progress=view.progress,
             seconds_left=view.seconds_left,
         )
-
-
-def _is_over(view: ClusterView) -> bool:
-    """Whether nodes have begun to end: their last figures are of how they save and wait, too."""
-    return view.state.is_settled or any(node.state.ended for node in view.nodes if trains(node))
 
 
 # The speed is that of the last half minute: the first steps are slow, as TensorFlow traces functions.
@@ -150,6 +157,7 @@ def progress_of(nodes: Sequence[NodeView], feeds: Sequence[FeedView] = ()) -> fl
     if parts:
         # Nodes that do not report are as far as the others: often only the chief does.
         return sum(parts) / len(parts)
+    feeds = [feed for feed in feeds if not feed.split]
     rows = sum(sum(feed.rows.values()) * feed.epochs for feed in feeds)
     if not rows or not all(feed.kind == "table" and feed.complete for feed in feeds):
         return None
@@ -182,6 +190,47 @@ class TimeLeft:
         first_s, before = self._samples[0]
         elapsed_s, done = now_s - first_s, progress - before
         return (1.0 - progress) * elapsed_s / done if elapsed_s >= _SHORTEST_S and done > 0 else None
+
+
+# Of a run, so many moments are kept: twice as far apart once there are more.
+_MOST_MOMENTS = 60
+
+
+class UsageLog:
+    """What the nodes have used in the course of time; a moment is one at which somebody looks."""
+
+    def __init__(self) -> None:
+        self._moments: list[UsageView] = []
+        self._every_s = 1.0
+
+    def note(self, nodes: Sequence[NodeView], at_s: float) -> tuple[UsageView, ...]:
+        """Record what the nodes use that have not ended; return all moments."""
+        last_s = self._moments[-1].time_s if self._moments else -self._every_s
+        if at_s >= last_s + self._every_s:
+            going = [node.activity for node in nodes if node.activity is not None and not node.state.ended]
+            if known := [activity for activity in going if activity.memory_bytes]:
+                self._moments.append(_usage_of(known, at_s))
+        if len(self._moments) > _MOST_MOMENTS:
+            del self._moments[1::2]
+            self._every_s *= 2
+        return tuple(self._moments)
+
+
+def _usage_of(activities: Sequence[NodeActivity], at_s: float) -> UsageView:
+    gpus = [activity.gpu for activity in activities if activity.gpu is not None]
+    held = [activity.gpu_memory_bytes for activity in activities if activity.gpu_memory_bytes is not None]
+    return UsageView(
+        time_s=round(at_s, 1),
+        cpu=_spread([activity.cpu for activity in activities]),
+        memory_bytes=_spread([activity.memory_bytes for activity in activities]),
+        gpu=_spread(gpus) if gpus else None,
+        gpu_memory_bytes=_spread(held) if held else None,
+    )
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    high, middle, low = (round(value, 2) for value in (max(values), statistics.median(values), min(values)))
+    return high, middle, low
 
 
 def _nan_text(nodes: Sequence[NodeView]) -> str:

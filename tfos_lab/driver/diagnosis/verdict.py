@@ -120,7 +120,7 @@ def _rows(figures: Figures) -> Verdict | None:
     waits = figures.mean("waits_rows")
     if waits < _MUCH or waits < figures.mean("waits_data"):
         return None
-    feeds = [feed for feed in figures.feeds if feed.kind != "inference"]
+    feeds = [feed for feed in figures.feeds if feed.kind != "inference" and not feed.split]
     if feeds and feeds[-1].kind == "stream":
         return Verdict(Kind.HEALTHY, f"Keeps up with the stream: waits for its rows {_percent(waits)} of the time.")
     what = f"Waits for rows {_percent(waits)} of the time"

@@ -42,7 +42,8 @@ def differences(runs: Sequence[Run]) -> list[Difference]:
 
 
 def _fed(run: Run) -> str:
-    return "; ".join(f"{sum(feed.rows.values()):,} rows × {feed.epochs}" for feed in run.record.view.feeds)
+    feeds = (feed for feed in run.record.view.feeds if not feed.split)
+    return "; ".join(f"{sum(feed.rows.values()):,} rows × {feed.epochs}" for feed in feeds)
 
 
 def _differing(dicts: Sequence[dict[str, Any]]) -> Iterable[Difference]:

@@ -124,9 +124,7 @@ class DriverFeed:
         return self.expected_partitions is not None and len(self.committed) >= self.expected_partitions
 
     def progress(self, now_s: float) -> list[Instruction]:
-        """Return the event that shows how far it is; what is shown counts the rows to train on only."""
-        if self.kept:
-            return []
+        """Return the event that shows how far it is."""
         return [
             Publish(
                 FeedProgressed(
@@ -137,11 +135,12 @@ class DriverFeed:
                     size_bytes=self.size_bytes,
                     complete=self.state == "complete",
                     steps=self.steps.get(0),
-                    epochs=self.epochs,
+                    epochs=1 if self.kept else self.epochs,
                     total_partitions=self.total_partitions,
                     tasks=self.tasks,
                     source=self.source,
                     stream=self.stream,
+                    split=self.queue if self.kept else "",
                 )
             )
         ]

@@ -115,7 +115,7 @@ class FeedProgressed(Event):
 
     ``source`` is the number of the call of `Cluster.train`, from 0; a ``stream`` has a feed for each micro-batch.
     ``total_partitions`` and ``tasks`` (of Spark's job that have ended, and all) are known once Spark tells, ``steps``
-    (of an epoch) once the nodes have agreed on them.
+    (of an epoch) once the nodes have agreed on them. ``split`` names rows that are not those to train on.
     """
 
     feed: int
@@ -129,6 +129,7 @@ class FeedProgressed(Event):
     tasks: tuple[int, int] | None = None
     source: int = 0
     stream: bool = False
+    split: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +158,7 @@ class FeedView:
     ``kind`` is ``table``, ``stream`` or ``inference``; ``number`` counts those of a kind from 0. ``rows`` maps nodes to
     rows stored, or answered. ``complete`` means that all rows of a table, or of a stream's latest micro-batch, are
     stored; ``micro_batches`` counts complete ones. ``tasks`` are those of Spark's job that have ended, and all. Times
-    are seconds since the cluster was called for.
+    are seconds since the cluster was called for. ``split`` names rows that are not those to train on: validation's.
     """
 
     kind: str = "table"
@@ -172,6 +173,7 @@ class FeedView:
     micro_batches: int = 0
     started_s: float = 0.0
     ended_s: float | None = None
+    split: str = ""
 
 
 @dataclass(frozen=True)
@@ -257,6 +259,21 @@ class ShownView:
     file: str
 
 
+#: Of all nodes, the largest, the median and the least value.
+Spread = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class UsageView:
+    """What the nodes used at a moment, in seconds since the call: cores and bytes of each, and its GPUs, 0 to 1."""
+
+    time_s: float
+    cpu: Spread
+    memory_bytes: Spread
+    gpu: Spread | None = None
+    gpu_memory_bytes: Spread | None = None
+
+
 @dataclass(frozen=True)
 class ClusterView:
     """A cluster at a moment, for displays and users.
@@ -267,7 +284,7 @@ class ClusterView:
     has its ``run`` facts, and ``of_runs`` is true; those of a ``search`` come best first. ``progress`` is how much of
     the training is done, 0 to 1, and ``seconds_left`` how long the rest will take; None where that is not known.
     ``verdict`` says why training is as slow as it is, or nothing; ``alarm`` that a metric is not a number. What nodes
-    have ``shown`` is sorted by name, node and step.
+    have ``shown`` is sorted by name, node and step. ``usage`` is what they used in the course of time.
     """
 
     cluster_id: str
@@ -291,6 +308,7 @@ class ClusterView:
     verdict: str = ""
     alarm: str = ""
     shown: tuple[ShownView, ...] = ()
+    usage: tuple[UsageView, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", RunState(self.state))

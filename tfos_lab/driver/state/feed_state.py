@@ -290,7 +290,7 @@ class FeedState:
         return feed.progress(now_s) if feed.state == "open" else []
 
     def _leave(self, message: m.Ended | m.Progressed, now_s: float) -> list[Instruction]:
-        """Go on without a node that reads nothing more; after the last one, publish which rows are left unread."""
+        """Go on without a node that reads nothing more; after the last one, publish which rows they have left."""
         instructions: list[Instruction] = []
         if self._lock_step and isinstance(message, m.Ended):
             # The others take their further steps without it.
@@ -310,6 +310,8 @@ class FeedState:
             self.missed = returned_unread(self.returned)
         if self.missed is not None:
             return [*instructions, Fail(Failure("feed", "FeedError", self.missed))]
+        if early := self._readers.stopped_early:
+            return [*instructions, Publish(Noted(time_s=now_s, text=early))]
         if self.stopped_by is not None or self._resumes:
             return instructions
         # The feed job reports a feed that was cut short.

@@ -87,7 +87,7 @@ def _feed_spans(view: ClusterView, until_s: float) -> list[Span]:
 
 def _feed_span(feed: FeedView, view: ClusterView, until_s: float) -> Span:
     kind = "feed" if feed.kind == "table" else feed.kind
-    name = kind if len(view.feeds) == 1 else feed_name(feed)
+    name = kind if is_only(feed, view.feeds) else feed_name(feed)
     end_s = until_s if feed.ended_s is None else feed.ended_s
     going_on = feed.ended_s is None and view.ended_s is None
     return Span(name, kind, feed.started_s, max(feed.started_s, end_s), open=going_on)
@@ -110,5 +110,10 @@ def recent_feeds(feeds: tuple[FeedView, ...]) -> tuple[tuple[FeedView, ...], tup
 
 
 def feed_name(feed: FeedView) -> str:
-    """Return the name of a view among others: ``feed 2``, ``stream 1``, ``inference 1``."""
-    return f"{'feed' if feed.kind == 'table' else feed.kind} {feed.number + 1:,}"
+    """Return the name of a view among others: ``feed 2``, ``stream 1``, ``inference 1``, ``validation``."""
+    return feed.split or f"{'feed' if feed.kind == 'table' else feed.kind} {feed.number + 1:,}"
+
+
+def is_only(feed: FeedView, feeds: tuple[FeedView, ...]) -> bool:
+    """Whether a view is that of the rows to train on, and there is no other but those of splits."""
+    return [one for one in feeds if not one.split] == [feed]

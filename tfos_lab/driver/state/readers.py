@@ -134,15 +134,18 @@ class Readers:
         """Whether any node has taken any row."""
         return any(self._taken.values())
 
+    @property
+    def stopped_early(self) -> str:
+        """A sentence if Keras' `fit` was stopped on all nodes after the same epoch, so that they read no more rows."""
+        epoch = max(self._stopped_after, default=0) if len(self._stopped_after) == 1 else 0
+        return f"stopped early after epoch {epoch}" if epoch else ""
+
     def unread(self, feed: int, epochs: int, rows: Mapping[int, int]) -> str:
         """Return a sentence on what nodes have left unread of a feed of which they hold ``rows``, or "" for nothing.
 
-        It says what to do about it; or that Keras' `fit` was stopped on all nodes after the same epoch, so that rows of
-        later ones were not wanted.
+        It says what to do about it.
         """
         left = self.left(feed, epochs, rows)
-        if left and len(self._stopped_after) == 1 and (epoch := max(self._stopped_after)):
-            return f"stopped early after epoch {epoch}"
         nodes: dict[str, list[str]] = {}
         for rank, (epochs_read, taken) in left.items():
             nodes.setdefault(_share(epochs_read, epochs, taken, rows[rank]), []).append(self._names[rank])

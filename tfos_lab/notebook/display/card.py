@@ -27,7 +27,7 @@ from tfos_lab.driver.state.phases import told_spans
 from tfos_lab.errors import NodeFailed, TfosError
 from tfos_lab.notebook.display import WatchedCluster, summary
 from tfos_lab.notebook.display.assets import inline_script, read_asset, unique_id
-from tfos_lab.notebook.display.charts import hue_at, render_charts
+from tfos_lab.notebook.display.charts import hue_at, render_charts, render_usage
 from tfos_lab.notebook.display.columns import node_columns, text_of
 from tfos_lab.notebook.display.error_messages import error_lines
 from tfos_lab.notebook.display.kernel import link_to
@@ -377,6 +377,7 @@ def make_bundle(
         render_table(view),
         render_stacks(stacks),
         render_charts(all_series(drawn, view.started_s), lines, before=series_before(files or run_dir, view.name)),
+        render_usage(view),
         render_shown(view.shown, files or run_dir, SAVED_BYTES if view.state.ended else LIVE_BYTES),
         _why_failed(error, error_line),
         *render_printed(view, nodes, read_tail, link_of),

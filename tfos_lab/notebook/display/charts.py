@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from tfos_lab.core.markup import Html, h
 from tfos_lab.driver.metrics import EPOCH, VALIDATION, by_weight, steps_go_on
+from tfos_lab.driver.state.events import ClusterView
 from tfos_lab.notebook.display.series import BANDS, Point, SeriesPoints
 from tfos_lab.texts import format_metric, needs_exponent, with_exponent
 
@@ -139,14 +141,20 @@ def round_ticks(low: float, high: float) -> list[float]:
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
-    """Return round numbers between two powers of ten, given as exponents."""
+    """Return round numbers between two powers of ten, given as exponents.
+
+    Examples
+    --------
+    >>> _log_ticks(-3.0, 2.0), _log_ticks(-0.8, 1.9)
+    ([0.001, 0.01, 0.1, 1.0, 10.0, 100.0], [0.2, 1.0, 5.0, 20.0])
+    """
     powers = range(math.floor(low), math.ceil(high) + 1)
-    factors = (1, 2, 5) if high - low < 2 else (1,)
-    ticks = [factor * 10.0**power for power in powers for factor in factors]
-    inside = [tick for tick in ticks if low <= math.log10(tick) <= high]
-    if len(inside) < 3:
-        return [tick for tick in round_ticks(10**low, 10**high) if tick > 0]
-    return inside[:: math.ceil(len(inside) / 6)]
+    for factors in ((1,), (1, 2, 5)):
+        ticks = [factor * 10.0**power for power in powers for factor in factors]
+        inside = [tick for tick in ticks if low <= math.log10(tick) <= high]
+        if len(inside) >= 3:
+            return inside[:: math.ceil(len(inside) / 6)]
+    return [tick for tick in round_ticks(10**low, 10**high) if tick > 0]
 
 
 def _path(line: Positions, across: Scale, up: Scale) -> str:
@@ -219,17 +227,18 @@ def render_charts(
     *,
     with_values: bool = False,
     before: Sequence[SeriesPoints] = (),
-    in_table: Collection[str] = (),
+    in_table: Mapping[str, int] = MappingProxyType({}),
     has_looks: bool = True,
     names_lines: bool = True,
+    title: str = "Metrics",
 ) -> Html:
     """Return one chart for each metric, or nothing where nothing was reported.
 
     A node's position among ``nodes`` selects its colour. ``with_values``, the values of all points stand beside the
     lines, for a page that shows them. ``before`` is the previous run of this name, which is drawn behind the others.
-    The last values of metrics that are ``in_table``, which is drawn more often, stand there only. Without ``has_looks``
-    there are no boxes for other looks, as always where there are many lines. Unless the legend ``names_lines``, what is
-    drawn above does.
+    The last values of metrics that are ``in_table``, which is drawn more often, stand there only, as long as the page
+    has room for columns of their rank. Without ``has_looks`` there are no boxes for other looks, as always where there
+    are many lines. Unless the legend ``names_lines``, what is drawn above does.
     """
     shown: dict[str, dict[str, Sequence[Point]]] = {}
     of_epochs: dict[str, dict[str, Sequence[Point]]] = {}
@@ -276,7 +285,33 @@ def render_charts(
     )
     looks = _render_looks(has_epochs=bool(epochs)) if has_looks else None
     grid = h("div", *drawn, cls=" ".join(classes))
-    return h("details", h("summary", "Metrics"), looks, legend, grid, cls="tfos-metrics", open=True)
+    is_first = title == "Metrics"
+    look = {"cls": "tfos-metrics", "data_key": None if is_first else title, "open": is_first}
+    return h("details", h("summary", title), looks, legend, grid, **look)
+
+
+# What the nodes use, as it is called on a chart, with how much one of its units is.
+_USES = {
+    "CPU, cores": ("cpu", 1.0),
+    "memory, MB": ("memory_bytes", 1e6),
+    "GPU, %": ("gpu", 0.01),
+    "GPU memory, MB": ("gpu_memory_bytes", 1e6),
+}
+
+
+def render_usage(view: ClusterView, *, with_values: bool = False) -> Html:
+    """Return charts of what the nodes have used, folded: a line for one node, and the range of several."""
+    lines = BANDS if len(view.nodes) > 1 else [node.name for node in view.nodes]
+    series: list[SeriesPoints] = []
+    for name, (field, unit) in _USES.items():
+        moments = [(one.time_s, spread) for one in view.usage if (spread := getattr(one, field)) is not None]
+        for place, line in enumerate(lines if len(moments) > 1 else ()):
+            points: list[Point] = [(time_s, None, spread[place] / unit) for time_s, spread in moments]
+            series.append(SeriesPoints(metric=name, node=line, points=points))
+    has_gpu = any(one.gpu is not None for one in view.usage)
+    title = "CPU, GPU and memory" if has_gpu else "CPU and memory"
+    in_table = dict.fromkeys(_USES, 0)
+    return render_charts(series, lines, with_values=with_values, in_table=in_table, has_looks=False, title=title)
 
 
 def _render_looks(*, has_epochs: bool) -> Html:
@@ -317,12 +352,14 @@ class _Chart:
         self._means = _thinned(self.of_epochs, _ALIKE_POINTS) if self.has_looks else {}
         self._before = thin(self.before, _ALIKE_POINTS)
 
-    def render(self, in_table: Collection[str]) -> Html:
-        facts = _facts(self.name, self.lines, self.of_epochs, with_last=self.name not in in_table)
+    def render(self, in_table: Mapping[str, int]) -> Html:
+        last, best = _facts(self.name, self.lines, self.of_epochs)
+        facts = [(last, in_table.get(self.name)), (best, None)]
         if self.validation:
-            with_last = f"{VALIDATION}{self.name}" not in in_table
-            facts += [f"validation {fact}" for fact in _facts(self.name, self.validation, {}, with_last=with_last)]
-        caption = h("figcaption", h("b", self.name), " ", h("span", " · ".join(facts), cls="tfos-facts"))
+            last, best = (fact and f"validation {fact}" for fact in _facts(self.name, self.validation, {}))
+            facts += [(last, in_table.get(f"{VALIDATION}{self.name}")), (best, None)]
+        facts = [(fact, rank) for fact, rank in facts if fact and rank != 0]
+        caption = h("figcaption", h("b", self.name), " ", h("span", *_joined(facts), cls="tfos-facts"))
         lines = _thinned(self.lines, self.budget)
         plain = self._draw("line", lines, by_step=self._has_steps, log=False)
         looks = self._looks(_thinned(lines, _ALIKE_POINTS)) if self.has_looks else ()
@@ -396,9 +433,18 @@ def _newest(lines: Mapping[str, Sequence[Point]], of_epochs: Mapping[str, Sequen
     return newest
 
 
+def _joined(facts: Sequence[tuple[str, int | None]]) -> Iterator[Html | str]:
+    """Yield facts with dots between them; one with a rank is for pages that leave out columns of that rank."""
+    for place, (fact, rank) in enumerate(facts):
+        before = " · " if place and facts[place - 1][1] is None else ""
+        after = " · " if rank is not None and place + 1 < len(facts) else ""
+        told = f"{before}{fact}{after}"
+        yield told if rank is None else h("span", told, cls=f"tfos-fact{rank}")
+
+
 def _facts(
-    name: str, lines: Mapping[str, Sequence[Point]], of_epochs: Mapping[str, Sequence[Point]], *, with_last: bool
-) -> list[str]:
+    name: str, lines: Mapping[str, Sequence[Point]], of_epochs: Mapping[str, Sequence[Point]]
+) -> tuple[str, str]:
     """Return the last values, and the best one where the name says what is better and it is none of the last ones.
 
     Of a node that has ended an epoch, the best one is that of an epoch. Of several lines, it is named whose it is.
@@ -407,15 +453,15 @@ def _facts(
     lines = {node: of_epochs.get(node, points) for node, points in lines.items()}
     better = min if _LOWER.search(name) else max if _HIGHER.search(name) else None
     points = [(value, step, node) for node, line in lines.items() for _, step, value in line if value is not None]
-    facts = [_range_text(last)] if with_last else []
+    told = _range_text(last)
     if better is None or not points:
-        return facts
+        return told, ""
     value, step, node = better(points, key=lambda point: point[0])
     if better([value, *(one for one in last if one is not None)]) in last:
-        return facts
+        return told, ""
     where = f" at step {step:,}" if step is not None else ""
     whose = f" ({node})" if len(lines) > 1 and tuple(lines) != BANDS else ""
-    return [*facts, f"best {format_metric(value)}{where}{whose}"]
+    return told, f"best {format_metric(value)}{where}{whose}"
 
 
 def _smooth(line: Sequence[Point]) -> list[Point]:

@@ -25,6 +25,8 @@ _MAX_METRICS = 24
 _SHOWN_METRICS = 3
 # The ranks of columns that pages of less than 680 pixels have no room for, and of those that only wide ones have.
 _NARROW, _WIDE = 3, 9
+# The keys of columns of metrics begin with this.
+METRIC = "metric "
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,7 @@ def _metric_column(name: str, place: int) -> Column:
         return "not finite" if is_infinite else format_metric(value)
 
     rank = place if place < 2 else _NARROW
-    return Column(f"metric {name}", name, text, numeric=True, rank=rank, shown=place < _SHOWN_METRICS)
+    return Column(f"{METRIC}{name}", name, text, numeric=True, rank=rank, shown=place < _SHOWN_METRICS)
 
 
 def _rows_column(feeds: Sequence[FeedView], rank: int) -> Column:
@@ -223,11 +225,6 @@ def metric_names(view: ClusterView) -> list[str]:
     return by_weight(names)[:_MAX_METRICS]
 
 
-def shown_metrics(view: ClusterView) -> list[str]:
-    """Return the names of the metrics that have a column of the table itself; others have one in what unfolds."""
-    return metric_names(view)[:_SHOWN_METRICS]
-
-
 # ---- how far nodes are ----------------------------------------------------------------------------------------------
 
 
@@ -249,6 +246,7 @@ def _total_rows(node: NodeView, feeds: Sequence[FeedView]) -> int | None:
 
     It is not where the node reads them in more epochs than the feed knows of, as ``fit(..., epochs=5)`` does.
     """
+    feeds = [feed for feed in feeds if not feed.split]
     if not all(feed.kind == "table" and feed.complete for feed in feeds):
         return None
     total = sum(feed.rows.get(node.name, 0) * feed.epochs for feed in feeds)

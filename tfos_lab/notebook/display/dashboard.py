@@ -35,9 +35,10 @@ import traitlets
 from IPython.display import display
 
 from tfos_lab.core import cluster_records
+from tfos_lab.core.markup import join
 from tfos_lab.core.states import RunState
 from tfos_lab.core.threads import on_a_thread
-from tfos_lab.driver.state.events import ClusterView, Event, LogText, ShownView
+from tfos_lab.driver.state.events import ClusterView, Event, LogText, ShownView, UsageView
 from tfos_lab.notebook.display import WatchedCluster
 from tfos_lab.notebook.display.assets import read_asset
 from tfos_lab.notebook.display.card import (
@@ -48,8 +49,7 @@ from tfos_lab.notebook.display.card import (
     render_stacks,
     traits,
 )
-from tfos_lab.notebook.display.charts import render_charts
-from tfos_lab.notebook.display.columns import shown_metrics
+from tfos_lab.notebook.display.charts import render_charts, render_usage
 from tfos_lab.notebook.display.kernel import current_kernel, keep_busy, served_path
 from tfos_lab.notebook.display.log_feed import LogFeed
 from tfos_lab.notebook.display.plain_display import RedrawnCard
@@ -238,6 +238,7 @@ class Updates:
         self._charts_pace, self._shown_pace = Pace(CHARTS_EVERY_S), Pace(CHARTS_EVERY_S)
         self._picture_pace = Pace(PICTURE_EVERY_S)
         self._drawn: tuple[ShownView, ...] = ()
+        self._usage: tuple[UsageView, ...] = ()
         self._pictured_state: RunState | None = None
         self._sent = self._draw_view()
         self.widget = DashboardWidget(**self._sent, **fixed)
@@ -315,13 +316,15 @@ class Updates:
         else:
             reports, self._reports_seen = self._cluster.reports_after(self._reports_seen)
             lines = sorted(view.places, key=view.places.__getitem__)
-        if not reports:
+        if not reports and view.usage == self._usage:
             return 0
+        self._usage = view.usage
         self._metrics.add(reports)
         before = series_before(self._cluster.run_dir, view.name)
-        self.widget.charts = render_charts(
-            self._metrics.series(), lines, with_values=True, before=before, in_table=shown_metrics(view)
+        metrics = render_charts(
+            self._metrics.series(), lines, with_values=True, before=before, in_table=self._table.metrics
         )
+        self.widget.charts = join(metrics, render_usage(view, with_values=True))
         return len(self.widget.charts)
 
     def _send_shown(self) -> int:

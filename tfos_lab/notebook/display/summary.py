@@ -14,7 +14,7 @@ from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.driver.metrics import by_weight
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.driver.state.events import ClusterView, FeedView, NodeView, changed
-from tfos_lab.driver.state.phases import feed_name, recent_feeds
+from tfos_lab.driver.state.phases import feed_name, is_only, recent_feeds
 from tfos_lab.texts import format_bytes, format_count, format_left, format_metric, format_rate, format_seconds
 
 
@@ -187,7 +187,7 @@ def feed_lines(view: ClusterView, throughput: Throughput | None = None) -> list[
         return []
     earlier, (*older, last) = recent_feeds(view.feeds)
     sum_line = [f"{len(earlier)} earlier ones: {format_count(sum(map(_rows_of, earlier)), 'row')}"] if earlier else []
-    return [*sum_line, *map(_short_feed_line, older), _feed_line(last, throughput, alone=len(view.feeds) == 1)]
+    return [*sum_line, *map(_short_feed_line, older), _feed_line(last, throughput, alone=is_only(last, view.feeds))]
 
 
 def _feed_line(feed: FeedView, throughput: Throughput | None, *, alone: bool) -> str:

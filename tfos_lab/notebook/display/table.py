@@ -21,6 +21,7 @@ from tfos_lab.driver.state.events import ClusterView, NodeView
 from tfos_lab.notebook.display import summary
 from tfos_lab.notebook.display.charts import dash_at, hue_at
 from tfos_lab.notebook.display.columns import (
+    METRIC,
     SHARE_KINDS,
     Column,
     node_columns,
@@ -147,6 +148,8 @@ class LiveTable:
     asked: Collection[str] = ()
     # The longest text that each column has had: it keeps its width when texts get shorter.
     widths: dict[str, int] = field(default_factory=dict)
+    # The ranks of the metrics that have a column of it.
+    metrics: dict[str, int] = field(default_factory=dict)
 
     def render(self, view: ClusterView, now_s: float) -> Html:
         """Return the table of a view at this time."""
@@ -206,6 +209,8 @@ class _Drawing:
         self._heartbeat_class = f"tfos-rank{self._heartbeat_rank} {_HEARTBEAT.key}"
         self._every = [replace(column, rank=ranks.get(column.key, column.rank)) for column in every]
         self._columns = [column for column in self._every if column.shown]
+        if live is not None:
+            live.metrics = {one.title: one.rank for one in self._columns if one.key.startswith(METRIC)}
         self._broken = summary.broken_nodes(view)
         self._width = len(self._columns) + (live is not None)
 
@@ -347,7 +352,7 @@ class _Drawing:
                 return _shares(nodes, text)
             case "step_time" if slower := straggler_text(first):
                 return join(own_step_time_text(first), " ", h("span", slower, cls="tfos-straggles"))
-        if column.key.removeprefix("metric ") in first.nan_since:
+        if column.key.removeprefix(METRIC) in first.nan_since:
             return h("span", text, cls="tfos-alarm")
         if column.key != self._bar or self._view.state.ended:
             return text
