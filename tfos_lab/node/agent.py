@@ -232,8 +232,6 @@ class Agent:
         match message:
             case m.SavesTo(path=path):
                 self._saved_paths.report(path)
-            case m.OutputOpened():
-                self._output.open()
             case m.Stacks():
                 self._stacks.answer(message)
             case m.Activity():
