@@ -876,7 +876,6 @@ class RowsTaken(FromAgent, frozen=True):
     """
 
     rows: Number
-    epoch: Number
     feeds: dict[Count, tuple[Count, Count]] = msgspec.field(default_factory=dict)
 
 
