@@ -22,6 +22,7 @@ import msgspec
 from tfos_lab.core import messages as m
 from tfos_lab.core.launchers import THIS_MACHINE
 from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.driver.files.fetcher import FileFetcher
 from tfos_lab.driver.files.output import saving_note
 from tfos_lab.driver.logs import read_log
 from tfos_lab.driver.state.cluster_state import ClusterState
@@ -120,6 +121,8 @@ class Head:
         self._ranks: dict[int, int] = {}
         self._gone: dict[int, tuple[str, float]] = {}
         self._refused: set[int] = set()
+        # Of what nodes are asked to send now and then, by rank and folder.
+        self._fetchers: dict[tuple[int, str], FileFetcher] = {}
         self._thread: threading.Thread | None = None
         self._listener = cluster.make_listener(*cluster.hosts, len(cluster.node_specs))
         self.address: m.DriverAddress = self._listener.address
@@ -162,6 +165,12 @@ class Head:
         """Ask nodes where their threads are; the agent of a child that does not answer asks it with a signal."""
         patience_s = min(_LONGEST_PATIENCE_S, timeout_s * _SIGNAL_AFTER)
         return self.ask(ranks, m.StacksWanted(request=0, patience_s=patience_s), timeout_s)
+
+    def fetch(self, fetcher: FileFetcher, listed: m.FilesListed) -> None:
+        """Have files of a node fetched that it has told of in its own way; does not wait for them."""
+        asked = fetcher.fetch(listed, listed.files)
+        self._fetchers[listed.rank, listed.folder] = fetcher
+        self.request(lambda _now_s: asked)
 
     def stacks_of(self, node: str | None, timeout_s: float) -> dict[str, str]:
         """Return the stacks of a node, or of all, as text by name, or why there are none; KeyError for no such node."""
@@ -453,7 +462,8 @@ class Head:
                     self.put_at = time.monotonic()
                 if isinstance(message, m.FilePiece):
                     self.piece_at = time.monotonic()
-                    self._do(self._questions.handle(message, now_s))  # it may be of a profile
+                    if (fetcher := self._fetchers.get((message.rank, message.folder))) is not None:
+                        self._do(fetcher.take(message))
                 self._do(cluster.event_files.handle(message))
                 self._do(cluster.output.handle(message, view))
 
