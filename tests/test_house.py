@@ -1,4 +1,4 @@
-"""Rules of the whole package: what an import brings, what has to be installed, and that the architecture is drawn."""
+"""Rules of the whole package: what an import brings, what has to be installed, and what the architecture names."""
 
 from __future__ import annotations
 
@@ -83,12 +83,14 @@ def test_every_package_that_is_imported_is_a_declared_dependency():
     ] == []
 
 
-def test_the_architecture_names_and_draws_what_is_there():
+def test_the_architecture_names_what_is_there_and_its_layers_in_their_order():
     named = [
         name for name in re.findall(r"`([\w./-]+)`", ARCHITECTURE) if re.search(r"[a-z_]/$|/\w+\.(?:py|ts|css)$", name)
     ]
     assert len(named) > 20
     assert [name for name in named if not (ROOT / name).exists() and not (PACKAGE / name).exists()] == []
-    drawn = {name for arrow in re.findall(r"^ +(\w+) --> (\w+)$", ARCHITECTURE, re.MULTILINE) for name in arrow}
-    assert {path.parent.name for path in PACKAGE.glob("*/__init__.py")} <= drawn
-    assert drawn <= {path.stem for path in PACKAGE.iterdir()}
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    layers = [name for layer in contract["layers"] for name in layer.split(" : ")]
+    table = ARCHITECTURE.partition("| package |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    assert [name for row in rows for name in re.findall(r"`(\w+)", row)] == layers

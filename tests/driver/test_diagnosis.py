@@ -245,8 +245,8 @@ def test_rows_of_all_epochs_say_how_much_is_done_once_all_have_arrived(training,
     feed = {"rows": {"worker:0": 100, "worker:1": 100}, "complete": True, "epochs": 2}
     for feeds, done in [([feed], 0.5), ([{**feed, "complete": False}], None)]:
         cluster = training(None, None, feeds=[{**feed, "split": "validation", "epochs": 1}, *feeds])
-        nodes.send(m.RowsTaken(150, 1, rank=0))
-        nodes.send(m.RowsTaken(50, 0, rank=1))
+        nodes.send(m.RowsTaken(150, rank=0))
+        nodes.send(m.RowsTaken(50, rank=1))
         nodes.settle()
         assert cluster.diagnose().progress == done
 

@@ -168,7 +168,7 @@ def failures(instructions):
 @pytest.mark.parametrize(("first", "second", "told"), [(2, 2, 2), (2, 3, 0), (0, 2, 0), (0, 0, 0)])
 def test_training_was_stopped_early_if_that_was_after_the_same_epoch_on_all_nodes(first, second, told):
     rig = Rig(epochs=4).both_open(4, 4).complete(8, 8)
-    rig.handle(m.RowsTaken(rows=4, epoch=0, feeds={0: (0, 4)}, rank=1))
+    rig.handle(m.RowsTaken(rows=4, feeds={0: (0, 4)}, rank=1))
     rig.returns(1, stopped_after=first).returns(2, stopped_after=second)
     [unread] = [i.event.text for i in rig.asked if isinstance(i, Publish) and isinstance(i.event, Noted)]
     assert unread.startswith(f"stopped early after epoch {told}" if told else "rows were left unread: ")
@@ -189,7 +189,7 @@ def test_training_that_was_stopped_early_is_told_where_nothing_was_fed():
 def test_rows_that_are_left_unread_are_told_with_what_to_do(epochs, read):
     rig = Rig(epochs=epochs).both_open(4, 4).complete(4, 4)
     for rank in (1, 2):
-        rig.handle(m.RowsTaken(rows=2, epoch=0, feeds={0: (epochs // 2, 2)}, rank=rank)).returns(rank)
+        rig.handle(m.RowsTaken(rows=2, feeds={0: (epochs // 2, 2)}, rank=rank)).returns(rank)
     [unread] = [i.event.text for i in rig.asked if isinstance(i, Publish) and isinstance(i.event, Noted)]
     assert unread == (
         f"rows were left unread: chief:0, worker:0 {read}, or call ctx.stop_feed() where no more are wanted"

@@ -205,7 +205,7 @@ def test_a_node_that_takes_none_of_its_rows_is_warned_of(start, nodes, monkeypat
     nodes.send(m.AttemptStored(rank=0, feed=0, partition=0, attempt="a", rows=10, size_bytes=9))
     nodes.settle()
     head.request(lambda now_s: feeds.job_done(0, 20, 1, now_s))
-    nodes.send(m.RowsTaken(rank=0, rows=10, epoch=0, feeds={0: (1, 10)}))
+    nodes.send(m.RowsTaken(rank=0, rows=10, feeds={0: (1, 10)}))
     nodes.settle()
     feeds.caller_waits = options.get("caller_waits", False)
     if "then" in options:

@@ -100,4 +100,4 @@ class Reader:
 
     def taken(self) -> m.RowsTaken:
         """Return how much it has read."""
-        return m.RowsTaken(rows=len(self.rows), epoch=1, feeds={0: (1, len(self.rows))} if self.rows else {})
+        return m.RowsTaken(rows=len(self.rows), feeds={0: (1, len(self.rows))} if self.rows else {})

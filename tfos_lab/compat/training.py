@@ -13,7 +13,7 @@ from tfos_lab.core.config import ClusterOptions
 from tfos_lab.data.frames import is_connect
 from tfos_lab.errors import ConfigError
 from tfos_lab.launchers.spark import session as spark_session
-from tfos_lab.node.train_fn import TrainFnSettings, checked_gpus, run_train_fn
+from tfos_lab.node.strategy import TrainFnSettings, checked_gpus, run_train_fn
 from tfos_lab.notebook.start import run as run_cluster
 
 if TYPE_CHECKING:

@@ -486,10 +486,6 @@ class FilesTaken(ToAgent, frozen=True):
     sees: bool = False
 
 
-class OutputOpened(FromAgent, frozen=True):
-    """The function has asked for its output folder. Goes to the node's agent only, which lists files from now on."""
-
-
 class OutputSettled(FromAgent, frozen=True):
     """The function has ended, and its output is where it stays: on the driver's machine, or in ``place`` on the host.
 
@@ -880,7 +876,6 @@ class RowsTaken(FromAgent, frozen=True):
     """
 
     rows: Number
-    epoch: Number
     feeds: dict[Count, tuple[Count, Count]] = msgspec.field(default_factory=dict)
 
 

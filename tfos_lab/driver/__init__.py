@@ -1,1 +1,1 @@
-"""The driver's side: clusters and their life, launchers, the server, and the driver's part of feeds."""
+"""The driver's side: clusters, their heads and states, its part of feeds and files, records, search and doctor."""

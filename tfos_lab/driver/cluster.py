@@ -105,7 +105,7 @@ class Cluster:
     # What only the rest of the package uses, as it does the attributes: users who press tab see neither.
     _internal = frozenset({
         "close", "failure", "inputs", "launch", "log_path", "map_fun", "needs_evaluator", "on_over", "reports_after",
-        "wait_a_step", "wait_for_head",
+        "wait_a_step",
     })  # fmt: skip
 
     def __init__(
@@ -714,11 +714,6 @@ class Cluster:
                 if isinstance(instruction, Publish):
                     self.bus.publish(instruction.event)
                     self.output.conclude(is_last=True)
-
-    def wait_for_head(self, number: int) -> None:
-        """Wait until the nodes have been restarted for the ``number``-th time, or the cluster has ended."""
-        while self.head.number < number and not self.ended:
-            time.sleep(WAIT_STEP_S)
 
     def _raise_failure(self) -> None:
         self.head.await_ends()

@@ -22,6 +22,7 @@ import msgspec
 from tfos_lab.core import messages as m
 from tfos_lab.core.launchers import THIS_MACHINE
 from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.driver.files.fetcher import FileFetcher
 from tfos_lab.driver.files.output import saving_note
 from tfos_lab.driver.logs import read_log
 from tfos_lab.driver.state.cluster_state import ClusterState
@@ -40,7 +41,6 @@ from tfos_lab.driver.state.instructions import (
     StartAll,
 )
 from tfos_lab.driver.state.questions import Questions, Wanted
-from tfos_lab.driver.state.wrong_messages import WrongMessage, check
 from tfos_lab.errors import FeedError, NodeFailed, ReservationTimeout, TfosError
 from tfos_lab.launchers.gpus import shortage, uneven
 
@@ -121,6 +121,8 @@ class Head:
         self._ranks: dict[int, int] = {}
         self._gone: dict[int, tuple[str, float]] = {}
         self._refused: set[int] = set()
+        # Of what nodes are asked to send now and then, by rank and folder.
+        self._fetchers: dict[tuple[int, str], FileFetcher] = {}
         self._thread: threading.Thread | None = None
         self._listener = cluster.make_listener(*cluster.hosts, len(cluster.node_specs))
         self.address: m.DriverAddress = self._listener.address
@@ -163,6 +165,12 @@ class Head:
         """Ask nodes where their threads are; the agent of a child that does not answer asks it with a signal."""
         patience_s = min(_LONGEST_PATIENCE_S, timeout_s * _SIGNAL_AFTER)
         return self.ask(ranks, m.StacksWanted(request=0, patience_s=patience_s), timeout_s)
+
+    def fetch(self, fetcher: FileFetcher, listed: m.FilesListed) -> None:
+        """Have files of a node fetched that it has told of in its own way; does not wait for them."""
+        asked = fetcher.fetch(listed, listed.files)
+        self._fetchers[listed.rank, listed.folder] = fetcher
+        self.request(lambda _now_s: asked)
 
     def stacks_of(self, node: str | None, timeout_s: float) -> dict[str, str]:
         """Return the stacks of a node, or of all, as text by name, or why there are none; KeyError for no such node."""
@@ -333,8 +341,6 @@ class Head:
             return
         try:
             self._admit(connection, message)
-        except WrongMessage as error:
-            self._refuse(connection, str(error))
         except Exception as error:
             logger.exception("a message of connection %s cannot be handled", connection)
             self._refuse(connection, f"{type(message).__name__} ({type(error).__name__}: {error})")
@@ -357,20 +363,24 @@ class Head:
         """Handle a message of an agent that has its rank, or may have it from now on."""
         rank = self._ranks.get(connection)
         if isinstance(message, m.Reserve):
-            if not 0 <= message.rank < self.state.size or rank not in (None, message.rank):
-                raise WrongMessage(f"Reserve (of rank {message.rank})")
-            check(message, self.state.state, self.feed_state)
-            self._reserve(connection, message)
+            may_reserve = rank is None and 0 <= message.rank < self.state.size
+            wrong = "" if may_reserve else f"of rank {message.rank}"
         elif rank is None:
             self._send_away(connection)  # an agent of an earlier start, or one that came too late
+            return
         else:
             msgspec.structs.force_setattr(message, "rank", rank)
-            check(message, self.state.state, self.feed_state)
+            wrong = _wrong_with(message, self.state.state, self.feed_state)
+        if wrong:
+            self._refuse(connection, f"{type(message).__name__} ({wrong})")
+        elif isinstance(message, m.Reserve):
+            self._reserve(connection, message)
+        else:
             self._handle(connection, message, time.time())
 
     def _reserve(self, connection: int, message: m.Reserve) -> None:
         known = self._connections.get(message.rank)
-        if known not in (None, connection):
+        if known is not None:
             if not self.state.may_replace(message.rank):
                 self._send_away(connection)
                 return
@@ -454,7 +464,8 @@ class Head:
                     self.put_at = time.monotonic()
                 if isinstance(message, m.FilePiece):
                     self.piece_at = time.monotonic()
-                    self._do(self._questions.handle(message, now_s))  # it may be of a profile
+                    if (fetcher := self._fetchers.get((message.rank, message.folder))) is not None:
+                        self._do(fetcher.take(message))
                 self._do(cluster.event_files.handle(message))
                 self._do(cluster.output.handle(message, view))
 
@@ -544,3 +555,57 @@ def _stacks_text(view: NodeView, answer: m.Stacks | None, waited_s: float) -> st
     if not _has_process(view):
         return f"it has no process: its state is {view.state}"
     return f"its agent has not answered within {waited_s:.1f} s"
+
+
+# ---- what no node of ours sends --------------------------------------------------------------------------------------
+
+# Decoding has checked what the types of `tfos_lab.core.messages` say. The rest is looked at here, before the states see
+# it: whether it is too early, whether feeds exist and are the sender's, whether what is shown is well-formed.
+
+# Steps that one message may have ahead.
+_MOST_STEPS = 1 << 20
+_STATES = frozenset({NodeState.IMPORTING, NodeState.STARTING, NodeState.RUNNING, NodeState.SERVING})
+_BEFORE_START = frozenset({RunState.LAUNCHING, RunState.RESERVING})
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def _wrong_with(message: m.FromAgent, state: RunState, feeds: FeedState) -> str:  # noqa: C901 - one case for each kind
+    """Return why no node sends this in such a state of the cluster, or ""; its rank is the sender's own."""
+    match message:
+        case (
+            m.Progressed(state=NodeState.RUNNING | NodeState.SERVING) | m.Ended(outcome=m.Outcome(kind="returned"))
+        ) if state in _BEFORE_START:
+            return "before the node was started"
+        case m.Progressed(state=node_state) if node_state not in _STATES:
+            return f"the state {node_state}"
+        case m.Shown(content=content):
+            return _wrong_with_shown(content)
+        case m.StepsAhead(runs=runs) if sum(steps for steps, _ in runs) > _MOST_STEPS:
+            return "a false number of steps"
+        case m.RowsTaken(feeds=taken) if any(feeds.feed(number) is None for number in taken):
+            return "a feed that does not exist"
+        case m.InferenceReady(rank=rank) if not feeds.has_asked_to_answer(rank):
+            return "without having been asked"
+        case m.FeedReady() | m.AttemptStored() | m.FilesFound() | m.FeedRead():
+            feed = feeds.feed(message.feed)
+            if feed is None:
+                return f"feed {message.feed} does not exist"
+            if message.rank not in feed.names:
+                return f"feed {message.feed} is not the node's"
+            if isinstance(message, m.AttemptStored) and message.leftover >= len(feed.names):
+                return f"{message.leftover} leftover rows"
+    return ""
+
+
+def _wrong_with_shown(content: m.Picture | m.Table | m.Matrix | m.Unshown) -> str:
+    size = len(msgspec.msgpack.encode(content))
+    if size > m.SHOWN_BYTES:
+        return f"{size:,} bytes"
+    match content:
+        case m.Picture(png=png) if not png.startswith(_PNG):
+            return "a picture that is no PNG"
+        case m.Table(columns=columns, rows=rows) if any(len(row) != len(columns) for row in rows):
+            return "a row without some cells"
+        case m.Matrix(labels=labels, counts=counts) if {len(counts), *map(len, counts)} - {len(labels)}:
+            return "a matrix that is not square"
+    return ""

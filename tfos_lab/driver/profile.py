@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tfos_lab.core import messages as m
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.paths import split_scheme
-from tfos_lab.driver.files.fetcher import path_below
+from tfos_lab.driver.files.fetcher import FileFetcher
 from tfos_lab.errors import ConfigError, ProfileFailed
 from tfos_lab.node.profile import profile_folder
 
@@ -28,7 +28,9 @@ _LONGEST_S = 600.0
 _DEAF_S = 3.0
 # TensorFlow's profiler takes some seconds to begin, and to write its trace.
 _EXTRA_S = 30.0
-_PIECE_TIMEOUT_S = 10.0
+# The pieces of a trace come one after the other.
+_PATIENCE_S = 10.0
+_STEP_S = 0.05
 _MAX_BYTES = 1 << 30
 _HOTTEST = 5
 # Seen with TensorFlow 2.21, in two profiles of three: its tracer's events that one thread begins and another ends, as
@@ -115,32 +117,25 @@ def profile_node(head: Head, view: NodeView, rank: int, seconds: float, *, no_tr
     return Profile(node, seconds, path, folder if has_trace else None, note, hottest(profiled.samples))
 
 
-def _fetch_trace(head: Head, profiled: m.Profiled, folder: Path) -> str:
+def _fetch_trace(head: Head, profiled: m.Profiled, home: Path) -> str:
     """Fetch the trace's files; return why that has failed, or ""."""
     size_bytes = sum(profiled.files.values())
     if size_bytes > _MAX_BYTES:
         return f"no trace: it has {size_bytes >> 20} MiB, more than {_MAX_BYTES >> 20}; profile fewer seconds"
-    try:
-        for name, size in profiled.files.items():
-            _fetch(head, profiled, name, size, folder)
-    except OSError as error:
-        return f"no trace: it could not be brought to {folder} ({error})"
-    return ""
-
-
-def _fetch(head: Head, profiled: m.Profiled, name: str, size: int, home: Path) -> None:
-    folder, rank = profile_folder(profiled.request), profiled.rank
-    path = path_below(home, name)
-    if path is None:
-        raise OSError(f"the node names a file outside its folder: {name!r}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        while file.tell() < size:
-            wanted = m.PieceWanted(folder, name, file.tell(), min(m.PIECE_BYTES, size - file.tell()))
-            piece: m.FilePiece | None = head.ask({rank}, wanted, _PIECE_TIMEOUT_S).get(rank)
-            if piece is None or not piece.data:
-                raise OSError(f"the node stopped sending {name}")
-            file.write(piece.data)
+    folder, files = profile_folder(profiled.request), [m.ListedFile(*file) for file in profiled.files.items()]
+    trace = FileFetcher(folder, home)
+    head.fetch(trace, m.FilesListed(folder, 0, files, rank=profiled.rank))
+    taken_bytes, until_s = -1, 0.0
+    while not (trace.is_answered or head.over.is_set()):
+        if trace.taken_bytes > taken_bytes:
+            taken_bytes, until_s = trace.taken_bytes, time.monotonic() + _PATIENCE_S
+        elif time.monotonic() > until_s:
+            break
+        time.sleep(_STEP_S)
+    if not trace.missing:
+        return ""
+    why = next(iter(trace.problems.values()), f"the node stopped sending {trace.missing[0].name}")
+    return f"no trace: it could not be brought to {home} ({why})"
 
 
 # ---- the flame graph ------------------------------------------------------------------------------------------------

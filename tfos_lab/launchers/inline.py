@@ -116,9 +116,9 @@ class _InlineAgent:
         self._scratch = Scratch(head.cluster.id, 0)
         self._control, theirs = frame_pair()
         self._theirs: socket.socket = theirs
-        self._feeds = FeedStore("127.0.0.1", self._scratch.path, self._driver.send, self._send_to_session)
-        self._activity = ActivityReporter(self._driver.send, group=False)
-        self._remote_log = RemoteLog(self._scratch.path, self._driver.send)
+        self._feeds = FeedStore("127.0.0.1", self._scratch.path, self._driver.tell, self._send_to_session)
+        self._activity = ActivityReporter(self._driver.tell, group=False)
+        self._remote_log = RemoteLog(self._scratch.path, self._driver.tell)
         self._is_draining = False
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"tfos-inline-{head.cluster.id}", daemon=True)
@@ -147,7 +147,7 @@ class _InlineAgent:
                 self._activity.tick()
                 if self._is_draining and self._remote_log.settle():
                     self._is_draining = False
-                    self._driver.send(m.Drained())
+                    self._driver.tell(m.Drained())
         finally:
             self._feeds.close()
             self._control.close()
@@ -155,17 +155,17 @@ class _InlineAgent:
             self._scratch.remove()
 
     def _on_driver(self) -> None:
-        for message in self._driver.receive():
+        for message in self._driver.messages():
             match message:
                 case m.Start():
                     self._on_start(self._remote_log.prepare(message, {}), FrameSocket(self._theirs))
                 case m.Stop():
-                    self._driver.send(m.Ended(outcome=m.Outcome(kind="stopped")))
+                    self._driver.tell(m.Ended(outcome=m.Outcome(kind="stopped")))
                     self._is_draining = True
                 case m.StacksWanted() | m.ProfileWanted():
                     self._send_to_session(message)
                 case m.PieceWanted():
-                    self._driver.send(trace_piece(message, self._scratch.path))
+                    self._driver.tell(trace_piece(message, self._scratch.path))
                 case m.Finish():
                     self._send_to_session(message)
                     self._is_draining = True
@@ -184,7 +184,7 @@ class _InlineAgent:
                 if isinstance(message, m.Ended):
                     self._activity.end()
                 if not isinstance(message, m.Activity) and self._feeds.on_child_message(message):
-                    self._driver.send(message)
+                    self._driver.tell(message)
         except OSError:
             loop.unwatch(self._control)
 

@@ -81,7 +81,7 @@ class Agent:
         self._task_socket = task_socket
         self._scratch = Scratch(spec.cluster_id, spec.rank)
         self._driver = driver
-        send = driver.send
+        send = driver.tell
         self._place = NodePlace(spec, self._driver.host)
         self._port = self._place.take_port(lambda port: _reserve_port(self._place.host, port))
         self._loop = PollLoop()
@@ -168,7 +168,7 @@ class Agent:
     # ---- the driver's messages --------------------------------------------------------------------------------------
 
     def _on_driver(self) -> None:
-        for message in self._driver.receive():
+        for message in self._driver.messages():
             match message:
                 case m.DriverHeartbeat():
                     pass
@@ -201,7 +201,7 @@ class Agent:
         self._output.handle(message)
         self._result.handle(message)
         if isinstance(message, m.PieceWanted) and is_of_trace(message):
-            self._driver.send(trace_piece(message, self._scratch.path))
+            self._driver.tell(trace_piece(message, self._scratch.path))
 
     def _start(self, start: m.Start) -> None:
         if self._child.started or self._child.ended:
@@ -235,15 +235,13 @@ class Agent:
         match message:
             case m.SavesTo(path=path):
                 self._saved_paths.report(path)
-            case m.OutputOpened():
-                self._output.open()
             case m.Stacks():
                 self._stacks.answer(message)
             case m.Activity():
                 pass  # the reporter sends it, with more figures
             case _:
                 if self._feeds.on_child_message(message):
-                    self._driver.send(message)
+                    self._driver.tell(message)
 
     def _on_child_ended(self, outcome: m.Outcome) -> None:
         self._activity.end()
@@ -264,7 +262,7 @@ class Agent:
         is_settled = self._event_files.settle() and self._output.settle() and self._remote_log.settle()
         if is_settled and self._output_until is None and not self._has_drained and not self._logs.has_unread:
             self._has_drained = True
-            self._driver.send(m.Drained())
+            self._driver.tell(m.Drained())
 
     def leave(self) -> None:
         """End the loop as soon as the function's output has been sent; `close` then kills the child.
@@ -276,7 +274,7 @@ class Agent:
     def _on_watched_end(self) -> None:
         self._is_alone = True
         if self._spec.executor:
-            self._driver.send(m.ExecutorGone())
+            self._driver.tell(m.ExecutorGone())
         self.leave()
 
     def _send_output_and_leave(self, now: float) -> None:

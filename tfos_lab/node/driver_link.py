@@ -25,7 +25,7 @@ HUNG = 76
 NO_WAY = 77
 
 
-class DriverLink:
+class DriverLink(Link):
     """One node's connection to the driver; used in the agent's poll loop only.
 
     ``host`` is this host's address on the route to the driver. ``spooled_bytes``, how much feeds have stored here, is
@@ -35,35 +35,26 @@ class DriverLink:
 
     def __init__(self, address: m.DriverAddress, *, hung_after_s: float = HUNG_AFTER_S) -> None:
         self.host = address_towards(address.endpoint)
-        self._hung_after_s = hung_after_s
-        self._link = Link(address)
         self.spooled_bytes = 0
-        self._heard_at = self._went_on_at = self._sent_at = time.monotonic()
+        self._hung_after_s = hung_after_s
         self._closing = threading.Event()
-
-    def fileno(self) -> int:
-        """Return the file descriptor, for poll loops."""
-        return self._link.fileno()
+        super().__init__(address)
+        self._heard_at = self._went_on_at = self._sent_at = time.monotonic()
 
     def reserve(self, message: m.Reserve) -> None:
         """Reserve the node's rank, and send signs of life from now on."""
-        self.send(message)
+        self.tell(message)
         threading.Thread(target=self._beat, name="tfos-heartbeat", daemon=True).start()
 
-    def send(self, message: m.FromAgent) -> None:
+    def tell(self, message: m.FromAgent) -> None:
         """Send one message; never waits."""
         self._sent_at = time.monotonic()
-        self._link.send(m.encode(message))
+        self.send(m.encode(message))
 
-    @property
-    def has_unsent(self) -> bool:
-        """Whether something waits until the network takes more."""
-        return self._link.has_unsent
-
-    def receive(self) -> Iterator[m.ToAgent]:
+    def messages(self) -> Iterator[m.ToAgent]:
         """Yield the messages that have arrived, after sending what has waited for the network."""
-        self._link.flush()
-        for data in self._link.receive():
+        self.flush()
+        for data in self.receive():
             self._heard_at = time.monotonic()
             yield m.decode_to_agent(data)
 
@@ -79,12 +70,7 @@ class DriverLink:
             quiet_s = time.monotonic() - self._sent_at
             if quiet_s >= HEARTBEAT_S or self.spooled_bytes != told_bytes:
                 told_bytes, quiet_s = self.spooled_bytes, 0.0
-                self.send(m.Heartbeat(spooled_bytes=told_bytes))
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the connection has ended: the driver has, or it lets this node go."""
-        return self._link.is_over
+                self.tell(m.Heartbeat(spooled_bytes=told_bytes))
 
     @property
     def silent_s(self) -> float:
@@ -92,9 +78,9 @@ class DriverLink:
         return time.monotonic() - self._heard_at
 
     def close(self) -> None:
-        """Close the connection, after what was sent has had a second to leave."""
+        """Close, as any link, and send no signs of life any more."""
         self._closing.set()
-        self._link.close()
+        super().close()
 
 
 def how_ended(code: int) -> str:

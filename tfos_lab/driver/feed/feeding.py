@@ -67,7 +67,7 @@ class Feeding:
         while True:
             self._cluster.wait_until_running()
             head = self._cluster.head
-            try:
+            with contextlib.suppress(HeadLost):
                 self.catch_up(head)
                 with self.lock:
                     if not is_kept:
@@ -75,8 +75,6 @@ class Feeding:
                         is_kept = True
                 self.catch_up(head)
                 return
-            except HeadLost:
-                self._cluster.wait_for_head(head.number + 1)
 
     def _feed_later(self, request: FeedRequest) -> None:
         """Feed when the function asks for rows: it runs on this very thread, once nothing more is fed."""

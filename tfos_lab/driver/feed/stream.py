@@ -81,14 +81,12 @@ class MicroBatches:
         while True:
             self._cluster.wait_until_running()
             head = self._cluster.head
-            try:
+            with contextlib.suppress(HeadLost):
                 with self._feeding.lock:
                     feed = self._feeding.run_job(head, request)
                     self._has_fed = True
                 self._wait_until_read(head, feed)
                 return
-            except HeadLost:
-                self._cluster.wait_for_head(head.number + 1)
 
     def _wait_until_read(self, head: Head, feed: DriverFeed) -> None:
         while feed.total_rows and len(feed.read_by) < len(feed.ranks):

@@ -185,9 +185,6 @@ class ClusterState:
         return []
 
     def _reserve(self, node: ClusterNode, message: m.Reserve, now_s: float) -> list[Instruction]:
-        if not self.may_replace(message.rank):
-            # Spark retried a task whose node had already started: two processes cannot share a rank.
-            return [SendTo(message.rank, m.Stop(grace_s=0.0)), SendTo(message.rank, m.Shutdown())]
         # Spark may retry a task: the newer address replaces the lost one.
         node.view = replace(
             node.view,
@@ -228,8 +225,6 @@ class ClusterState:
             return []
         if self._goes_on_without(node, outcome):
             return self._start_again(node, failure_from(node.spec.node, outcome), now_s)
-        if outcome.kind == "returned" and self.state in (RunState.LAUNCHING, RunState.RESERVING):
-            return []  # no node has been started
         node.outcome = outcome
         if outcome.kind == "returned":
             node.complete()

@@ -1,4 +1,4 @@
-"""What nodes are asked (for their stacks, for a profile, for a piece of it), and what follows from the answers. Pure.
+"""What nodes are asked (for their stacks, for a profile), and what follows from the answers. Pure.
 
 Whoever asks says until when, and what then: that is called once, when all have answered or the time is up.
 """
@@ -6,7 +6,7 @@ Whoever asks says until when, and what then: that is called once, when all have 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,8 +16,8 @@ import msgspec
 from tfos_lab.core import messages as m
 from tfos_lab.driver.state.instructions import Instruction, SendTo
 
-Wanted = m.StacksWanted | m.ProfileWanted | m.PieceWanted
-Answer = m.Stacks | m.Profiled | m.FilePiece
+Wanted = m.StacksWanted | m.ProfileWanted
+Answer = m.Stacks | m.Profiled
 # Takes the answers by rank, and the time.
 Then = Callable[[dict[int, Any], float], list[Instruction]]
 
@@ -35,12 +35,11 @@ class Questions:
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
-        self._open: dict[Hashable, _Question] = {}
+        self._open: dict[tuple[bool, int], _Question] = {}
 
     def ask(self, ranks: AbstractSet[int], message: Wanted, until_s: float, then: Then) -> list[Instruction]:
         """Ask nodes, under a number of its own."""
-        if not isinstance(message, m.PieceWanted):
-            message = msgspec.structs.replace(message, request=next(self._numbers))
+        message = msgspec.structs.replace(message, request=next(self._numbers))
         self._open[_key(message)] = _Question(ranks, until_s, then)
         return [SendTo(rank, message) for rank in sorted(ranks)]
 
@@ -57,12 +56,10 @@ class Questions:
         late = [key for key, question in self._open.items() if now_s > question.until_s]
         return [instruction for key in late for instruction in self._conclude(key, now_s)]
 
-    def _conclude(self, key: Hashable, now_s: float) -> list[Instruction]:
+    def _conclude(self, key: tuple[bool, int], now_s: float) -> list[Instruction]:
         question = self._open.pop(key)
         return question.then(question.answers, now_s)
 
 
-def _key(message: Wanted | Answer) -> Hashable:
-    if isinstance(message, m.PieceWanted | m.FilePiece):
-        return message.folder, message.name, message.offset
+def _key(message: Wanted | Answer) -> tuple[bool, int]:
     return isinstance(message, m.Stacks | m.StacksWanted), message.request

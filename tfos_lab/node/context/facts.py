@@ -43,7 +43,6 @@ class NodeFacts:
         self._stop_on_nan = start.stop_on_nan
         self._port = port
         self._output_dir = start.output_dir
-        self._has_opened_output = False
         self._server: tf.distribute.Server | None = None
         self._strategy: tf.distribute.Strategy | None = None
         self.job_name = start.job_name

@@ -67,9 +67,6 @@ class FolderMethods(NodeFacts):
         if not self._output_dir:
             self._output_dir = tempfile.mkdtemp(prefix="tfos-output-")
         Path(self._output_dir).mkdir(parents=True, exist_ok=True)
-        if not self._has_opened_output:
-            self._has_opened_output = True
-            self._send(m.OutputOpened())
         return self._output_dir
 
     def save_model(self, model: keras.Model | tf.Module) -> str:

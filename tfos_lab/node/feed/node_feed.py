@@ -144,10 +144,9 @@ class ReadProgress:
     def flush(self) -> None:
         """Report the rows taken so far."""
         self._reported_s = time.monotonic()
-        trained = [feed for feed in self._feeds if not feed.kept]
-        epoch = max((feed.epochs_read for feed in trained), default=0)
-        feeds = {feed.opened.feed: (feed.epochs_read, feed.rows_taken) for feed in trained if not feed.opened.stream}
-        self._send(m.RowsTaken(rows=self._rows_taken, epoch=epoch, feeds=feeds))
+        trained = (feed for feed in self._feeds if not feed.kept and not feed.opened.stream)
+        feeds = {feed.opened.feed: (feed.epochs_read, feed.rows_taken) for feed in trained}
+        self._send(m.RowsTaken(rows=self._rows_taken, feeds=feeds))
 
     def report_stream_read(self) -> None:
         """Report the feeds of a stream that have been read: a function that asks for more has finished them."""

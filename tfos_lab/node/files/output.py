@@ -65,20 +65,14 @@ class NodeOutput:
             self._folder = Path(start.output_dir)
         return msgspec.structs.replace(start, output_dir=str(self._folder))
 
-    def open(self) -> None:
-        """Watch the folder from now on: the function has asked for it."""
-        if self._is_wanted and not self._is_shared:
-            self._begin()
-
-    def _begin(self) -> None:
-        if not self._is_open:
-            # Listed at once, be it empty: the driver waits for a lost node's files once it has a list.
-            self._is_open, self._next_round_at = True, 0.0
-
     def look_for_work(self) -> None:
-        """List files once the function has written to its working folder, for which it need not ask."""
-        if self._is_wanted and not self._is_open and self.working_folder.files()[0]:
-            self._begin()
+        """List files once the function has asked for its folder, which is made then, or written to its working folder.
+
+        They are listed be there none: the driver waits for a lost node's files once it has a list.
+        """
+        if self._is_wanted and not self._is_open:
+            has_asked = not self._is_shared and self._folder.exists()
+            self._is_open = has_asked or bool(self.working_folder.files()[0])
 
     def handle(self, message: m.ToAgent) -> None:
         """Handle the driver's message about the files."""
