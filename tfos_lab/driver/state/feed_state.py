@@ -186,10 +186,6 @@ class FeedState:
         feed.expected_rows, feed.expected_partitions = rows, partitions
         return self._when_complete(feed, now_s)
 
-    def search(self, asked: Mapping[int, m.FilesAsked]) -> list[Instruction]:
-        """Have nodes look at the files of a feed; what they find is in its ``blocks`` and ``problems``."""
-        return [SendTo(rank, message) for rank, message in asked.items()]
-
     def deal(self, shares: Mapping[int, m.FilesDealt], size_bytes: int, now_s: float) -> list[Instruction]:
         """Give each node its share of a feed of files, by which the feed is complete: all rows are where they are."""
         feed = self._feeds[next(iter(shares.values())).feed]
