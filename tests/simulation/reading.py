@@ -79,7 +79,7 @@ class Reader:
         """Return what the function says when it opens its dataset."""
         return [
             m.RowsWanted(objects=False),
-            m.DatasetOpened(dataset_id=0, batch_size=2, remainder=None),
+            m.DatasetOpened(dataset_id=0, batch_size=2, remainder="exact"),
         ]
 
     def take(self, message: object) -> None:

@@ -60,6 +60,15 @@ MENDED = [
     ),
     # A node that never reserved was waited for as long as nobody waited: the time-out was that of a caller.
     Plan(faults=(Fault("lost task", at_s=0.0, node="worker:0"),)),
+    # A child raised whose agent was stopped, so that nobody heard of it: the healthy chief was blamed.
+    Plan(
+        nodes=3,
+        works_s=20.0,
+        faults=(
+            Fault("stop the agent", at_s=4.5, node="worker:0", for_s=1e6),
+            Fault("raise", at_s=4.8, node="worker:0"),
+        ),
+    ),
     # Another node's error was the cause before the killed one, which was still starting, had been silent for long.
     Plan(seed=8, nodes=4, spark=True, barrier=False, faults=(Fault("kill the agent", at_s=1.68, node="worker:0"),)),
     # What had waited for a paused driver counted as heard before the pause.

@@ -740,7 +740,7 @@ class DatasetOpened(FromAgent, frozen=True):
 
     dataset_id: Number
     batch_size: Annotated[int, msgspec.Meta(ge=1, lt=_MOST)]
-    remainder: str | None
+    remainder: str
     shuffle: bool = False
     queue: str = INPUT_QUEUE
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tfos_lab.core import messages as m
-from tfos_lab.core.launchers import THIS_MACHINE
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.driver.files.fetcher import FileFetcher
 from tfos_lab.driver.files.output import saving_note
@@ -59,8 +58,6 @@ LAST_ERRORS_S = 1.0
 # Of what a node has sent, in the error that it causes.
 _MAX_TEXT = 300
 _LOG_TAIL_LINES = 20
-# How long a node that is gone is waited for: for the rest of what it has sent, and for whoever says why.
-_REASON_S = 0.5
 # A child answers for its stacks at once, or its agent asks it with a signal after this share of the time.
 _SIGNAL_AFTER = 0.4
 _LONGEST_PATIENCE_S = 2.0
@@ -115,11 +112,9 @@ class Head:
         self._questions = Questions()
         self._hangs = Hangs(self.state, self.feed_state, self._questions, timeout_s=hang_s, fails=fails)
         self._unread = UnreadWatch(self.state, self.feed_state, self._questions, warn_s=hang_s)
-        # Each rank's connection, ended or not; the rank of each that has not; of agents that are gone, why and since
-        # when.
+        # Each rank's connection, ended or not; the rank of each that has not.
         self._connections: dict[int, int] = {}
         self._ranks: dict[int, int] = {}
-        self._gone: dict[int, tuple[str, float]] = {}
         self._refused: set[int] = set()
         # Of what nodes are asked to send now and then, by rank and folder.
         self._fetchers: dict[tuple[int, str], FileFetcher] = {}
@@ -202,7 +197,7 @@ class Head:
 
     def lose(self, rank: int, why: str) -> None:
         """Record that a node's agent is gone."""
-        self.request(lambda now_s: self._take_loss(rank, why, now_s))
+        self.request(lambda now_s: self.state.lose_agent(rank, why, now_s))
 
     def lose_executor(self, executor: str, why: str) -> None:
         """Record that an executor is gone, and all nodes on it."""
@@ -216,10 +211,7 @@ class Head:
     def executors_cut_off(self) -> set[str]:
         """Return the executors of nodes that have not ended, and whose connections have."""
         with self.lock:
-            cut_off = [
-                self.state.view_of(rank) for rank, number in self._connections.items() if number not in self._ranks
-            ]
-        return {view.executor for view in cut_off if view.executor and not view.state.ended}
+            return self.state.executors_cut_off
 
     def missing(self) -> list[str]:
         """Return the nodes that have not reserved, by name."""
@@ -308,7 +300,6 @@ class Head:
             self.cluster.on_over(self)
 
     def _tick(self, now_s: float, *, behind: bool) -> None:
-        self._do(self._lose_gone(now_s))
         self._do(self.state.tick(now_s, behind=behind))
         for machine in (self._questions, self._hangs, self._unread):
             self._do(machine.tick(now_s))
@@ -385,43 +376,14 @@ class Head:
                 self._send_away(connection)
                 return
             self._ranks.pop(known, None)
-        self._gone.pop(message.rank, None)
         self._connections[message.rank] = connection
         self._ranks[connection] = message.rank
         self._do(self.state.handle(message, time.time()))
 
     def _disconnect(self, connection: int) -> None:
-        """Take note that an agent's connection has ended: nothing more comes from it."""
-        rank = self._ranks.pop(connection, None)
-        if rank is None or connection in self._refused or self.state.has_drained(rank):
-            return
-        if rank in self._gone:
-            self._do(self._lose_gone(time.time()))
-        elif self.state.view_of(rank).executor in ("", THIS_MACHINE):
-            self._do(self._take_loss(rank, "", time.time()))
-        # Spark may take seconds to say why an executor has ended, and the node's silence tells the rest.
-
-    def _take_loss(self, rank: int, why: str, now_s: float) -> list[Instruction]:
-        """A node's agent is gone: whoever has started it says why, its connection only that it is."""
-        known, since_s = self._gone.get(rank, ("", now_s))
-        self._gone[rank] = known or why, since_s
-        return self._lose_gone(now_s)
-
-    def _lose_gone(self, now_s: float) -> list[Instruction]:
-        """Lose nodes whose agents are gone, in that order: each when all it has sent was read, and why is known.
-
-        What does not come within a moment is not waited for.
-        """
-        instructions: list[Instruction] = []
-        for rank, (why, since_s) in list(self._gone.items()):
-            is_read = self._connections.get(rank) not in self._ranks
-            if not (is_read and why) and now_s - since_s <= _REASON_S:
-                if not all(self.state.view_of(gone).state.ended for gone in self._gone):
-                    self.state.expect_loss(_REASON_S)
-                break
-            del self._gone[rank]
-            instructions += self.state.lose(rank, why or "its connection to the notebook has ended", now_s)
-        return instructions
+        """Take note that an agent's connection has ended."""
+        if (rank := self._ranks.pop(connection, None)) is not None:
+            self._do(self.state.disconnect(rank, time.time()))
 
     def _handle(  # noqa: C901, PLR0912 - one case for each kind
         self, connection: int, message: m.FromAgent, now_s: float

@@ -18,7 +18,7 @@ from tfos_lab.driver.feed.spark_job import FrameRows, ObjectRows, SparkJob, Task
 from tfos_lab.driver.feed.splits import as_given
 from tfos_lab.driver.state.cluster_state import LOST_AFTER_S
 from tfos_lab.driver.state.hangs import Suspicion, doing, find_hung
-from tfos_lab.driver.state.instructions import Failure
+from tfos_lab.driver.state.instructions import Failure, SendTo
 from tfos_lab.driver.state.readers import NOBODY_READS, NOTHING_READ, never_asked, not_open, returned_unread
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout, NodeUnreachable, RecordError
 from tfos_lab.launchers.spark import session as spark_session
@@ -340,9 +340,8 @@ class FileJob(FeedJob):
 
     def _run_job(self, feed: DriverFeed) -> None:
         feed_state, head = self._feed_state, self._head
-        asked = self._asked(feed)
-        head.request(lambda now_s: feed_state.foresee(feed.number, len(self._files.files), now_s))
-        head.request(lambda _now_s: feed_state.search(asked))
+        asked: list[Instruction] = [SendTo(rank, message) for rank, message in self._asked(feed).items()]
+        head.request(lambda now_s: [*feed_state.foresee(feed.number, len(self._files.files), now_s), *asked])
         if not self._wait_for_search(feed):
             head.request(lambda now_s: feed_state.cut(feed.number, now_s))
             self._record_early_end(feed)

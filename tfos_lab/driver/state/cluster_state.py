@@ -45,6 +45,8 @@ ORPHAN_PATIENCE_S = 3.0
 LEAVING_PATIENCE_S = 7.0
 # Spark ends the tasks of all nodes within so long of the loss of one.
 _SPARK_ENDS_ALL_S = 1.2
+# How long a node that is gone is waited for: for the rest of what it has sent, and for whoever says why.
+_REASON_S = 0.5
 # After the end, nodes have this long to send the rest of their logs.
 DRAIN_TIMEOUT_S = 10.0
 # A lost node may still send its output: its agent sometimes outlives its executor.
@@ -106,6 +108,9 @@ class ClusterState:
         self.causes = Causes()
         self._earlier_loss: tuple[Failure, float] | None = None
         self._leaving_until_s = 0.0
+        # Nodes whose connections have not ended; of agents that are gone, why and since when.
+        self._connected: set[int] = set()
+        self._gone: dict[int, tuple[str, float]] = {}
         self._ended_s: float | None = None
         self._output_at_s = 0.0
         self._finishing = False
@@ -134,9 +139,11 @@ class ClusterState:
         """Return one node."""
         return self._nodes[rank].view
 
-    def has_drained(self, rank: int) -> bool:
-        """Whether a node has sent all it had: its agent may leave."""
-        return self._nodes[rank].drained
+    @property
+    def executors_cut_off(self) -> set[str]:
+        """The executors of nodes that have not ended, and whose connections have."""
+        cut_off = [node.view for node in self._nodes if node.spec.rank not in self._connected]
+        return {view.executor for view in cut_off if view.executor and not view.state.ended}
 
     def may_replace(self, rank: int) -> bool:
         """Whether another process may still take a node's place: the others have not been told the address of this."""
@@ -185,7 +192,9 @@ class ClusterState:
         return []
 
     def _reserve(self, node: ClusterNode, message: m.Reserve, now_s: float) -> list[Instruction]:
+        self._connected.add(message.rank)
         # Spark may retry a task: the newer address replaces the lost one.
+        self._gone.pop(message.rank, None)
         node.view = replace(
             node.view,
             host=message.host,
@@ -392,7 +401,7 @@ class ClusterState:
 
         ``behind`` says that at no moment since the last tick all messages had been handled that had arrived.
         """
-        instructions: list[Instruction] = []
+        instructions = self._lose_gone(now_s)
         self._silence.tick(now_s, behind=behind)
         if self._silence.attended_s >= self._beats_at_s:
             self._beats_at_s = self._silence.attended_s + HEARTBEAT_S
@@ -426,13 +435,44 @@ class ClusterState:
         """Wait for no node any longer, whatever was still to come."""
         return [] if self._over else self._conclude(RunState.DONE if self._finishing else _final(self.state), now_s)
 
-    def expect_loss(self, within_s: float = LEAVING_PATIENCE_S) -> None:
+    def expect_loss(self) -> None:
         """A node's executor has ended, which its loss will tell: nothing that follows from it becomes the cause."""
-        self._leaving_until_s = max(self._leaving_until_s, self._silence.attended_s + within_s)
+        self._leaving_until_s = self._silence.attended_s + LEAVING_PATIENCE_S
 
     @property
     def _expects_loss(self) -> bool:
-        return self._silence.attended_s < self._leaving_until_s
+        is_gone = any(not self._nodes[rank].view.state.ended for rank in self._gone)
+        return is_gone or self._silence.attended_s < self._leaving_until_s
+
+    def disconnect(self, rank: int, now_s: float) -> list[Instruction]:
+        """A node's connection has ended: nothing more comes from it."""
+        self._connected.discard(rank)
+        node = self._nodes[rank]
+        if node.drained:
+            return []
+        # Spark may take seconds to say why an executor has ended, and the node's silence tells the rest.
+        is_told = node.view.executor not in ("", THIS_MACHINE)
+        return self._lose_gone(now_s) if is_told else self.lose_agent(rank, "", now_s)
+
+    def lose_agent(self, rank: int, why: str, now_s: float) -> list[Instruction]:
+        """A node's agent is gone: whoever has started it says why, its connection only that it is."""
+        known, since_s = self._gone.get(rank, ("", now_s))
+        self._gone[rank] = known or why, since_s
+        return self._lose_gone(now_s)
+
+    def _lose_gone(self, now_s: float) -> list[Instruction]:
+        """Lose nodes whose agents are gone, in that order: each when all it has sent was read, and why is known.
+
+        What does not come within a moment is not waited for.
+        """
+        instructions: list[Instruction] = []
+        for rank, (why, since_s) in list(self._gone.items()):
+            is_read = rank not in self._connected
+            if not (is_read and why) and now_s - since_s <= _REASON_S:
+                break
+            del self._gone[rank]
+            instructions += self.lose(rank, why or "its connection to the notebook has ended", now_s)
+        return instructions
 
     def lose(self, rank: int, why: str, now_s: float) -> list[Instruction]:
         """A node has gone without reporting its end: its agent, its executor or its host is lost."""

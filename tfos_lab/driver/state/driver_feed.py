@@ -56,7 +56,6 @@ class DriverFeed:
 
     number: int
     names: Mapping[int, str]
-    remainder: str
     epochs: int
     source: int = 0
     stream: bool = False

@@ -167,7 +167,7 @@ class FeedState:
         """Open a feed on every node that reads, and give it its number; its rows may lie still for ``timeout_s``."""
         message = msgspec.structs.replace(message, feed=len(self._feeds))
         names = {rank: self._names[rank] for rank in self.ranks}
-        feed = DriverFeed(message.feed, names, message.remainder, message.epochs, source, message.stream, message.queue)
+        feed = DriverFeed(message.feed, names, message.epochs, source, message.stream, message.queue)
         feed.timeout_s = timeout_s
         self._feeds.append(feed)
         return [SendToAll(feed.ranks, message)]
@@ -185,10 +185,6 @@ class FeedState:
         feed = self._feeds[number]
         feed.expected_rows, feed.expected_partitions = rows, partitions
         return self._when_complete(feed, now_s)
-
-    def search(self, asked: Mapping[int, m.FilesAsked]) -> list[Instruction]:
-        """Have nodes look at the files of a feed; what they find is in its ``blocks`` and ``problems``."""
-        return [SendTo(rank, message) for rank, message in asked.items()]
 
     def deal(self, shares: Mapping[int, m.FilesDealt], size_bytes: int, now_s: float) -> list[Instruction]:
         """Give each node its share of a feed of files, by which the feed is complete: all rows are where they are."""
@@ -423,5 +419,5 @@ def _plan_alone(feed: DriverFeed, opened: m.DatasetOpened) -> list[Instruction]:
 def _plan(feed: DriverFeed, opened: list[m.DatasetOpened]) -> m.EpochPlan:
     """Return the plan of nodes that read together: those that have opened the same dataset."""
     shares = [(feed.rows_of(message.rank), message.batch_size) for message in opened]
-    steps = count_steps(shares, drop=any((message.remainder or feed.remainder) == "drop" for message in opened))
+    steps = count_steps(shares, drop=any(message.remainder == "drop" for message in opened))
     return m.EpochPlan(feed=feed.number, dataset_id=opened[0].dataset_id, steps=steps, shares=grouped(shares))

@@ -67,8 +67,7 @@ def make_dataset(feed: FeedReader, request: DatasetRequest) -> tf.data.Dataset |
     """Return the dataset, or NumPy batches where none can be made; see `NodeContext.dataset`."""
     queue = INPUT_QUEUE if request.split == TRAIN else request.split
     layout = _Layout(feed.specs(queue), request)
-    remainder = request.remainder or feed.remainder_of(queue)
-    reading = feed.open(request.batch_size, remainder, shuffle=request.shuffle, seed=request.seed, queue=queue)
+    reading = feed.open(request.batch_size, request.remainder, shuffle=request.shuffle, seed=request.seed, queue=queue)
 
     def numpy_epoch() -> Iterator[Any]:
         for piece in feed.epoch(reading):

@@ -70,7 +70,6 @@ class Epoch:
         self._holds = holds
         self._on_segment_read = on_segment_read
         self._seed = seed
-        self._remainder = reading.remainder or feed.opened.remainder
         self._step = 0
         self._taken_unplanned = 0
         self._first_row: Batch = {}
@@ -84,7 +83,7 @@ class Epoch:
         """Yield its batches, and None now and then while there are none."""
         reading, feed = self._reading, self._feed
         may_differ = feed.opened.files or reading.dataset_id in feed.mixed_sizes
-        if self._remainder == "drop" or reading.shuffle or may_differ:
+        if reading.remainder == "drop" or reading.shuffle or may_differ:
             yield from self._scheduled()
         waiting: list[Batch] = []
         for batch in in_multiples(self._rows(), reading.batch_size, reading.rows_at_once(feed)):
@@ -95,12 +94,12 @@ class Epoch:
                 if not self._first_row:
                     self._first_row = {name: values[:1].copy() for name, values in batch.items()}
             waiting = yield from self._take_full(waiting)
-            if waiting and self._remainder == "drop":
+            if waiting and reading.remainder == "drop":
                 break
         schedule = yield from self._scheduled()
         self._check_unplanned(schedule)
         waiting = yield from self._take_full(waiting)
-        if self._remainder != "drop":
+        if reading.remainder != "drop":
             yield from self._short_batches(schedule, join_rows(waiting) if waiting else {})
 
     # ---- full batches -----------------------------------------------------------------------------------------------
@@ -140,7 +139,7 @@ class Epoch:
             # Until the steps are known, the batches of all nodes are full.
             self._taken_unplanned = self._step
             return Piece(columns, count_rows(columns), self._step)
-        factors = schedule.factors(start, self._step, padded=self._remainder == "pad")
+        factors = schedule.factors(start, self._step, padded=self._reading.remainder == "pad")
         return Piece(columns, count_rows(columns), self._step, per_row(factors, size))
 
     def _check_unplanned(self, schedule: Schedule) -> None:
@@ -157,7 +156,7 @@ class Epoch:
 
     def _short_batches(self, schedule: Schedule, rest: Batch) -> Iterator[Piece]:
         """Yield the short batches that end the epoch, one by one."""
-        start, size, padded = 0, self._reading.batch_size, self._remainder == "pad"
+        start, size, padded = 0, self._reading.batch_size, self._reading.remainder == "pad"
         for step in range(self._step, schedule.steps):
             (factor,) = schedule.factors(step, step + 1, padded=padded)
             rows = schedule.rows_at(step)

@@ -106,7 +106,7 @@ class Reading:
 
     dataset_id: int
     batch_size: int
-    remainder: str | None
+    remainder: str
     shuffle: bool
     seed: int | None
     queue: str = INPUT_QUEUE

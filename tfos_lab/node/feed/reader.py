@@ -83,14 +83,14 @@ class FeedReader:
         """Whether a queue's current feed is part of a stream; waits for it to begin."""
         return self._next_feed(queue).opened.stream
 
-    def remainder_of(self, queue: str) -> str:
-        """Return how epochs of a queue's current feed end unless the dataset says otherwise; waits for it to begin."""
-        return self._next_feed(queue).opened.remainder
-
     def open(
         self, batch_size: int, remainder: str | None, *, shuffle: bool, seed: int | None, queue: str = INPUT_QUEUE
     ) -> Reading:
-        """Register a dataset, and report its batch size to the driver."""
+        """Register a dataset, and report its batch size to the driver.
+
+        Without a ``remainder``, its epochs end as the queue's current feed says; waits for that to begin.
+        """
+        remainder = remainder or self._next_feed(queue).opened.remainder
         with self._queue.changed:
             dataset_id, self._datasets = self._datasets, self._datasets + 1
         self._send(
