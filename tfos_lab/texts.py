@@ -41,6 +41,11 @@ def format_seconds(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
+def format_seconds_if_known(seconds: float) -> str:
+    """Return what `format_seconds` does, or nothing for NaN, which tables have for what there is not."""
+    return "" if math.isnan(seconds) else format_seconds(seconds)
+
+
 def format_step(seconds: float) -> str:
     """Return the duration of a step, such as ``3.2 ms`` or ``1.25 s``."""
     if seconds < 0.00995:

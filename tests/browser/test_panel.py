@@ -22,7 +22,7 @@ expect.set_options(timeout=60_000)
 LOAD = "%load_ext tfos_lab\nimport time\nfrom pathlib import Path\ngo = Path('go').absolute()"
 TRAIN = f"""%%tfos name=quick background local=processes env={QUICK_ENV}
 while not go.exists():
-    ctx.report(step=3, total_steps=9, loss=0.25)
+    ctx.report(step=12_116, total_steps=41_890, loss=0.6931)
     time.sleep(0.1)"""
 FILLERS = [f"# {'far below ' * number}" for number in range(40)]
 TRAIN_CELL = 1
@@ -135,7 +135,9 @@ def test_the_card_of_a_run_leads_to_its_cell(notebook: Notebook) -> None:
     notebook.run_cell(0)
     notebook.run_cell(TRAIN_CELL)
     shown = card(notebook, "quick")
-    expect(shown).to_contain_text("3/9")
+    expect(shown).to_contain_text("12,116/41,890")
+    box = shown.locator(".tfos-table-box")
+    assert box.evaluate("(box) => box.scrollWidth - box.clientWidth") == 0, "its loss is in sight"
     notebook.page.evaluate(GO_TO_THE_END)
     expect(notebook.output(TRAIN_CELL)).not_to_be_in_viewport()
     shown.get_by_role("button", name="Show the cell of quick in train.ipynb").click()
@@ -147,7 +149,7 @@ def test_a_background_run_that_ends_is_notified(notebook: Notebook, rig: Jupyter
     notebook.page.evaluate(GO_TO_THE_END)
     (rig.notebooks / "go").touch()
     note = toast(notebook, "quick is done after")
-    expect(note).to_contain_text("(train.ipynb): loss 0.25")
+    expect(note).to_contain_text("(train.ipynb): loss 0.6931")
     note.get_by_role("button", name="Show").click()
     expect(notebook.output(TRAIN_CELL)).to_be_in_viewport()
     expect(ended(notebook, "quick")).to_contain_text("1/1 nodes done")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import pickle
+import re
 
 import pandas as pd
 import pytest
@@ -43,6 +44,13 @@ def test_the_table_has_a_row_for_each_run_with_its_arguments_in_short(parallel):
     assert max(map(len, table["args"])) <= 60
     assert list(table["error"]) == ["", "", "ValueError: no", ""]
     assert list(table["tries"]) == [1] * 4
+
+
+def test_the_table_in_a_notebook_has_seconds_as_a_card_has_them_and_errors_where_there_are_some(parallel):
+    html = parallel([1, 2])._repr_html_()
+    assert len(re.findall(r"<td>\d\.\d\d s</td>", html)) == 2
+    assert "error" not in html
+    assert "<td>ValueError: no</td>" in parallel(["raise"])._repr_html_()
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import threading
 
 import pytest
 
+import tfos_lab
 from tests.notebook.kernel import REPOSITORY
 from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
@@ -100,6 +101,7 @@ def test_status_lists_the_clusters(run, start, shell, tmp_path, monkeypatch):
     html = table._repr_html_()
     assert f'<td style="text-align: left">runs/{shell.user_ns["other"].id}</td>' in html
     assert str(tmp_path) not in html
+    assert f"runs/{shell.user_ns['other'].id}</td>" in tfos_lab.clusters()._repr_html_(), "the same from Python"
 
 
 def test_stop_stops_the_named_cluster_or_all_or_the_only_one(run, start, problem):

@@ -151,7 +151,7 @@ def test_the_live_clusters_of_all_kernels_are_listed_without_their_sockets(url, 
     assert (first["notebook"], first["kernel_state"]) == ("", "")
     assert (second["id"], second["name"], second["kernel_id"]) == ("b", "mnist", "1234")
     shown, _, _ = words(listed["html"]).partition("Ended runs (1)")
-    for text in ("1/1 nodes running", "chief:0", "3/9", "Host host", "PID 7", "TensorBoard of mnist"):
+    for text in ("1/1 nodes running", "chief:0", "3 /9", "Host host", "PID 7", "TensorBoard of mnist"):
         assert text in shown
     assert shown.count("TensorBoard of mnist") == 1, "that of the other cannot be opened"
     assert node not in body.decode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib
 import importlib.util
 import sys
 import threading
@@ -132,10 +133,19 @@ def choose_launcher(config: ClusterConfig, spark: SparkSession | None) -> tuple[
     return session, launcher
 
 
+class Clusters(list[Cluster]):
+    """Clusters as a list, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        # The driver draws nothing, and works without the notebook's part.
+        commands = importlib.import_module("tfos_lab.notebook.commands")
+        return str(commands.StatusTable(self).html)
+
+
 def clusters() -> list[Cluster]:
     """Return all clusters of this process, oldest first, ended ones included."""
     with _lock:
-        return list(_clusters)
+        return Clusters(_clusters)
 
 
 def stop_all() -> None:

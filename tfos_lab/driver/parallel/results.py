@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.states import NodeState
 from tfos_lab.errors import RunFailed
+from tfos_lab.texts import format_seconds_if_known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,7 +119,8 @@ class ParallelResults(Sequence[Any]):
         return "\n".join([*lines, *([f"… and {more} more"] if more else [])]) or "no runs"
 
     def _repr_html_(self) -> str:
-        return str(self.table.to_html(index=False))
+        table = self.table.drop(columns=[] if self.failures else ["error"])
+        return str(table.to_html(index=False, formatters={"seconds": format_seconds_if_known}))
 
     @property
     def results(self) -> list[Any]:

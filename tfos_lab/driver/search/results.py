@@ -13,7 +13,7 @@ from tfos_lab.data.model_files import find_model
 from tfos_lab.driver.parallel.results import ParallelRun
 from tfos_lab.driver.search.space import Params
 from tfos_lab.errors import RunFailed
-from tfos_lab.texts import format_metric
+from tfos_lab.texts import format_metric, format_seconds_if_known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -184,7 +184,7 @@ class SearchResults(Sequence[Trial]):
             table[column] = [short_path(path) if path else "" for path in table[column].fillna("")]
         empty = [name for name in ("error", "run_dir", "model_path") if not any(table[name])]
         table = table.drop(columns=empty)
-        looks = {"metric": format_metric, "seconds": "{:.2f}".format}
+        looks = {"metric": format_metric, "seconds": format_seconds_if_known}
         return str(table.to_html(index=False, formatters=looks))
 
     @property

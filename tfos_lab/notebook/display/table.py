@@ -354,14 +354,15 @@ class _Drawing:
                 return join(own_step_time_text(first), " ", h("span", slower, cls="tfos-straggles"))
         if column.key.removeprefix(METRIC) in first.nan_since:
             return h("span", text, cls="tfos-alarm")
+        shown = _total_apart(text) if column.key == "step" else text
         if column.key != self._bar or self._view.state.ended:
-            return text
+            return shown
         parts = [part for node in nodes if (part := progress(node, self._view.feeds)) is not None]
         if not parts:
-            return text
+            return shown
         whose = first.name if len(nodes) == 1 else "the nodes"
         bar = render_bar(min(parts), f"Progress of {whose}", first.state.look.tone)
-        return h("span", bar, h("span", text), cls="tfos-progress")
+        return h("span", bar, h("span", shown), cls="tfos-progress")
 
     def _heartbeat(self, node: NodeView) -> Html | None:
         if self._live is None:
@@ -376,6 +377,12 @@ class _Drawing:
             return ""
         age_s = _silent_s(node, self._now_s)
         return f"{summary.whole_seconds(age_s)} ago" if age_s >= _LATE_S else _NOW
+
+
+def _total_apart(text: str) -> Html | str:
+    """Return a step with its total, such as ``"12/40"``, so that a panel can leave out the total."""
+    step, _, total = text.partition("/")
+    return join(step, h("span", f"/{total}", cls="tfos-of")) if total else text
 
 
 def _more(label: str) -> Html:
