@@ -225,8 +225,8 @@ def pack(
         finally:
             partial.unlink(missing_ok=True)
         seconds = time.monotonic() - began
-        # Each has the size of an environment, so that only a few stay.
-        archives = sorted(cached.parent.glob("*.tar.gz"), key=lambda path: path.stat().st_mtime, reverse=True)
+        # Each, and what a killed process has left of one, has the size of an environment, so that only a few stay.
+        archives = sorted(cached.parent.glob("*.tar.gz*"), key=lambda path: path.stat().st_mtime, reverse=True)
         for old in archives[_KEPT:]:
             old.unlink(missing_ok=True)
     cached.touch()
