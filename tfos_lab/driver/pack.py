@@ -240,6 +240,10 @@ def _problems_of(target: Path | None) -> list[str]:
         return [f"output: {target} is a folder; name a file, such as {target / 'environment.tar.gz'}"]
     if target is not None and not target.parent.is_dir():
         return [f"output: there is no folder {target.parent}"]
+    if target is not None and not target.name.endswith((".tar.gz", ".tgz")):
+        return [
+            f"output: {target}: Spark unpacks what ends in .tar.gz; name it such as {target.with_suffix('.tar.gz')}"
+        ]
     return []
 
 
