@@ -122,6 +122,16 @@ def test_what_was_packed_is_used_again_until_a_package_changes(prefix):
     assert pack(prefix)[0] != first
 
 
+def test_what_a_killed_pack_has_left_goes_with_the_oldest_archives(prefix, cache):
+    folder = cache / "tfos_lab/environments"
+    folder.mkdir(parents=True)
+    for age_s, name in enumerate(("new.tar.gz", "newer.tar.gz", ".killed.tar.gz.123")):
+        (folder / name).touch()
+        os.utime(folder / name, (100 - age_s, 100 - age_s))
+    archive, _ = pack(prefix)
+    assert {path.name for path in folder.iterdir()} == {"new.tar.gz", "newer.tar.gz", archive.name}
+
+
 def test_the_settings_that_use_it_are_told_also_of_a_file_that_was_named(prefix, tmp_path):
     target = tmp_path / "mine.tar.gz"
     for archive, printed in (pack(prefix), pack(prefix, str(target))):

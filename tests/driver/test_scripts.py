@@ -264,6 +264,7 @@ def test_several_run_at_once_are_listed_and_end_at_once_when_cancelled(write, ru
         handles[0].wait()
     with handles[1]:
         assert "running, 1/1 nodes" in repr(handles[1])
+        assert "1/1 nodes running" in handles[1]._repr_html_()
     assert handles[1].state == "stopped"
     assert run(path).name == "train", "the name of a run that has ended is free"
 

@@ -225,8 +225,8 @@ def pack(
         finally:
             partial.unlink(missing_ok=True)
         seconds = time.monotonic() - began
-        # Each has the size of an environment, so that only a few stay.
-        archives = sorted(cached.parent.glob("*.tar.gz"), key=lambda path: path.stat().st_mtime, reverse=True)
+        # Each, and what a killed process has left of one, has the size of an environment, so that only a few stay.
+        archives = sorted(cached.parent.glob("*.tar.gz*"), key=lambda path: path.stat().st_mtime, reverse=True)
         for old in archives[_KEPT:]:
             old.unlink(missing_ok=True)
     cached.touch()
@@ -240,6 +240,10 @@ def _problems_of(target: Path | None) -> list[str]:
         return [f"output: {target} is a folder; name a file, such as {target / 'environment.tar.gz'}"]
     if target is not None and not target.parent.is_dir():
         return [f"output: there is no folder {target.parent}"]
+    if target is not None and not target.name.endswith((".tar.gz", ".tgz")):
+        return [
+            f"output: {target}: Spark unpacks what ends in .tar.gz; name it such as {target.with_suffix('.tar.gz')}"
+        ]
     return []
 
 

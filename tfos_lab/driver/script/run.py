@@ -71,6 +71,9 @@ class ScriptRun:
         kept = f", {self.version.name}" if self.version else ""
         return f"<ScriptRun {self.name!r}: {self.state}, {up}/{len(view.nodes)} nodes{kept}>"
 
+    def _repr_html_(self) -> str:
+        return self.cluster._repr_html_()
+
     # ---- what it is -------------------------------------------------------------------------------------------------
 
     @property
