@@ -112,6 +112,8 @@ def test_a_run_whose_loss_is_nan_says_so_below_its_line(empty, run):
     assert '<tr class="tfos-detail"' in html_of(shown)
     assert "loss is NaN since step 12" in Outline(html_of(shown)).text
     assert "loss is NaN since step 12" in repr(shown)
+    html = html_of(run("%tfos history"))
+    assert html.index("loss is NaN since step") < html.index("All of it"), "above what unfolds"
 
 
 def test_what_a_record_cannot_tell_from_nan_is_not_called_so(empty, run):

@@ -239,11 +239,11 @@ class HistoryTable:
     def _rows(self, run: Run, columns: Sequence[_Column]) -> Iterator[Html]:
         first, *others = columns
         yield h("tr", h("th", first.content(run), scope="row"), *(one.cell(run) for one in others))
-        more = h("td", *self._details(run), colspan=len(columns))
-        yield h("tr", more, cls="tfos-more-row", hidden=True)
         for told, cls in ((summary.error_text(run), "tfos-detail"), (run.note_text, "tfos-run-note")):
             if told:
                 yield h("tr", h("td", h("div", told), colspan=len(columns)), cls=cls)
+        more = h("td", *self._details(run), colspan=len(columns))
+        yield h("tr", more, cls="tfos-more-row", hidden=True)
 
     def _details(self, run: Run) -> Iterator[Html]:
         """Return what a row unfolds to: the curves, and the facts that have no column."""
