@@ -68,7 +68,7 @@ def test_a_classifier_gives_a_vector_and_a_class(models, spark):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"inputMapping": None}, r"^which columns are the model's inputs.* the model takes x, the data has a, b$"),
+        ({"inputMapping": None}, "Set featuresCol, inputCols or inputMapping; the model takes x, the data has a, b$"),
         ({"outputMapping": {"total": "s"}}, "^outputMapping: the model has no output 'total'; it has sum, first$"),
         ({"inputMapping": {"a": "z", "b": "b"}}, "^inputMapping: the model has no input 'z'; it has a, b$"),
         ({"inputMapping": {"a": "b", "b": "b"}}, "two columns are for the input 'b'"),

@@ -54,7 +54,9 @@ def _inputs(model: TFModel, df: DataFrame, tensors: Sequence[Tensor]) -> list[In
         return choose_inputs(df, {name: name for name in names}, tensors)
     if param is None and model.getFeaturesCol() not in df.columns:
         there = f"the model takes {', '.join(names) or 'one or more'}, the data has {', '.join(df.columns)}"
-        raise ConfigError([f"which columns are the model's inputs? Set inputCols or inputMapping; {there}"])
+        raise ConfigError(
+            [f"which columns are the model's inputs? Set featuresCol, inputCols or inputMapping; {there}"]
+        )
     param = param or "featuresCol"
     wanted = inputs_of(model, param)
     require_columns(df, [(param, column) for column in wanted])
