@@ -155,6 +155,18 @@ def test_a_stranger_with_keys_cannot_end_a_node(start, nodes):
     assert [node.state for node in cluster.nodes] == ["running", "running"]
 
 
+def test_a_node_that_is_lost_cannot_reserve_any_more(start, nodes):
+    nodes.missing = {1}
+    cluster = start(evaluator=True)
+    nodes.settle()
+    cluster.head.lose(1, "its process has ended")
+    cluster.wait_until_running()
+    nodes.listener.post((b"late", m.encode(m.Reserve("h", "h:1", 1, "e1", [], rank=1))))
+    nodes.settle()
+    sent = [nodes.listener.sent_to(agent) for agent in (identity_of(0), b"late")]
+    assert sent == [["Start"], ["Stop", "Shutdown"]], "the others are not started once more"
+
+
 # ---- restarts -------------------------------------------------------------------------------------------------------
 
 

@@ -132,6 +132,9 @@ def test_rows_to_validate_with_have_a_view_beside_that_of_the_rows_to_train_on()
         ("", 0, {"chief:0": 9}, None),
     ]
     assert made.timings == {"feeding": 3.0}
+    for event in (fed(9, 4.0, feed=1, complete=True), fed(0, 9.0, split="validation")):
+        made.record(event)
+    assert made.feeds[-1].split == "validation", "what is fed again after a restart is told with all details"
 
 
 def test_a_stream_is_the_sum_of_its_micro_batches():

@@ -16,7 +16,7 @@ from tfos_lab.driver.state.cluster_state import (
     RestartBudget,
 )
 from tfos_lab.driver.state.events import MetricsReported
-from tfos_lab.driver.state.instructions import Failure, Finished, Publish, SendTo
+from tfos_lab.driver.state.instructions import Failure, Finished, Publish, SendTo, StartAll
 
 GRACE_S = 3.0
 CONSEQUENCE_PATIENCE_S = 2.5  # for as long an error that others may have caused waits for its cause
@@ -174,6 +174,13 @@ def test_training_begins_though_the_evaluator_has_failed_before_its_function_ran
         play.end(1, KILLED)
     assert play.cluster_state.state == "running"
     assert play.returns(0).drain(0, 1).cluster_state.state == "done"
+
+
+def test_training_begins_though_the_evaluator_is_lost_as_the_last_one_that_has_not_reserved():
+    play = Play(cluster_size=2, evaluator=True).reserve(0)
+    asked = play.cluster_state.lose(1, "its agent has ended", play.now_s)
+    assert StartAll({"chief": ["host0:9000"], "evaluator": [""]}) in asked
+    assert play.receive(m.Progressed(rank=0, state="running", pid=5)).cluster_state.state == "running"
 
 
 # ---- failures -----------------------------------------------------------------------------------------------------

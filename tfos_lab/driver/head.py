@@ -370,12 +370,10 @@ class Head:
             self._handle(connection, message, time.time())
 
     def _reserve(self, connection: int, message: m.Reserve) -> None:
-        known = self._connections.get(message.rank)
-        if known is not None:
-            if not self.state.may_replace(message.rank):
-                self._send_away(connection)
-                return
-            self._ranks.pop(known, None)
+        if not self.state.may_replace(message.rank):
+            self._send_away(connection)
+            return
+        self._ranks.pop(self._connections.get(message.rank, connection), None)
         self._connections[message.rank] = connection
         self._ranks[connection] = message.rank
         self._do(self.state.handle(message, time.time()))

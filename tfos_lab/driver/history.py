@@ -196,8 +196,8 @@ def _line_of(event: Event) -> str:
 class FeedViews:
     """The progress of a cluster's rows: one view for each call of `train` and of `inference`, and for each split.
 
-    They are as they began. A table is one feed; after a restart it is fed again, and its view starts again. A stream
-    has a feed for each micro-batch, and its view adds them up.
+    They are as they began. A table is one feed; after a restart it is fed again, and its view starts again, as the
+    last one. A stream has a feed for each micro-batch, and its view adds them up.
     """
 
     def __init__(self, called_s: float) -> None:
@@ -221,10 +221,14 @@ class FeedViews:
             self._record_micro_batch(event, at_s)
         elif event.split:
             before = self._views.get(("split", event.split)) or FeedView(split=event.split, started_s=at_s)
-            self._views["split", event.split] = _progressed(before, event, at_s)
+            self._progress(("split", event.split), before, event, at_s)
         else:
-            before = self._begun("table", event.source, at_s)
-            self._views["table", event.source] = _progressed(before, event, at_s)
+            self._progress(("table", event.source), self._begun("table", event.source, at_s), event, at_s)
+
+    def _progress(self, key: tuple[str, int | str], before: FeedView, event: FeedProgressed, at_s: float) -> None:
+        if before.complete and not event.complete:
+            del self._views[key]  # it is fed again, and is the last one, which is shown with all details
+        self._views[key] = _progressed(before, event, at_s)
 
     def _begun(self, kind: str, source: int, at_s: float) -> FeedView:
         number = sum(known == kind for known, _ in self._views)

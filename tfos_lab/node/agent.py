@@ -283,7 +283,7 @@ class Agent:
             self._output_until = now + LAST_OUTPUT_S
             self._child.kill_unreported()
             self._output.look_for_work()
-            return  # what the child has sent is read first: it may be that there is output
+            return  # what the child has sent is read, and passed on, first
         if not self._output.has_more or now > max(self._output_until, self._output.last_taken_at + LAST_OUTPUT_S):
             self._leaving = True
 

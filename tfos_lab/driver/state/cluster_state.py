@@ -206,11 +206,13 @@ class ClusterState:
         instructions = self._node_state(node, NodeState.RESERVED, now_s)
         if self.state.is_ending:
             return [*instructions, SendTo(message.rank, m.Stop(grace_s=0.0))]
-        instructions += self._cluster_state(RunState.RESERVING, now_s)
-        if any(one.view.state is NodeState.WAITING for one in self._nodes):
-            return instructions
+        return [*instructions, *self._cluster_state(RunState.RESERVING, now_s), *self._when_all_reserved(now_s)]
+
+    def _when_all_reserved(self, now_s: float) -> list[Instruction]:
+        if self.state is not RunState.RESERVING or self.missing:
+            return []
         spec = cluster_spec([n.spec for n in self._nodes], {n.spec.rank: n.view.address for n in self._nodes})
-        return [*instructions, StartAll(spec), *self._cluster_state(RunState.STARTING, now_s)]
+        return [StartAll(spec), *self._cluster_state(RunState.STARTING, now_s)]
 
     def _progress(self, node: ClusterNode, state: NodeState, pid: int, now_s: float) -> list[Instruction]:
         if node.view.state.ended:
@@ -505,7 +507,7 @@ class ClusterState:
     def _fail_for_lost(self, node: ClusterNode, failure: Failure, now_s: float) -> list[Instruction]:
         if self._is_spared(node):
             self._lose_early(node, failure, now_s)
-            return [_told(failure, now_s), *self._when_all_started(now_s)]
+            return [_told(failure, now_s), *self._when_all_reserved(now_s), *self._when_all_started(now_s)]
         # Spark ends the tasks of all nodes if it loses that of one, even where nobody waits for that one any more: its
         # loss is why they are lost.
         first, lost_s = self._earlier_loss or (failure, now_s)
