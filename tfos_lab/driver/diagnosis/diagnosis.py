@@ -72,6 +72,10 @@ class Stragglers:
         return {node: found[node] for node, count in updates.items() if count >= _UPDATES}
 
 
+# The figures of a node that a verdict, and the badge of a slower node, are made from.
+_JUDGED = ("step_s", "waits_rows", "waits_data", "waits_peers", "computes", "python", "slower")
+
+
 class Assessor:
     """Judges a cluster from moment to moment, and remembers the last verdict. Safe from any thread."""
 
@@ -81,7 +85,7 @@ class Assessor:
         self._usage = UsageLog()
         self._stragglers = Stragglers()
         self._last = Verdict(Kind.UNKNOWN)
-        # The figures that it was made from: of nodes that end, the last ones are of how they save and wait.
+        # What it was made from: of nodes that end, the last figures are of how they save and wait.
         self._told: dict[str, NodeActivity | None] = {}
 
     def assess(self, view: ClusterView, now_s: float) -> ClusterView:
@@ -97,9 +101,7 @@ class Assessor:
             )
             verdict = self._judge(replace(view, nodes=nodes))
             if self._is_kept(view):
-                nodes = tuple(
-                    changed(node, activity=self._told.get(node.name)) if node.state.ended else node for node in nodes
-                )
+                nodes = tuple(map(self._as_told, nodes))
             # How long a node will hang, nobody knows.
             is_known = not view.state.is_settled and not any(node.hung and node.state.is_present for node in view.nodes)
             left_s = self._time_left.note(progress if is_known else None, now_s)
@@ -113,6 +115,13 @@ class Assessor:
             alarm=_nan_text(nodes),
             usage=usage,
         )
+
+    def _as_told(self, node: NodeView) -> NodeView:
+        """Return a node that has ended with those figures that the last verdict was made from."""
+        told = self._told.get(node.name)
+        if node.activity is None or told is None or not node.state.ended:
+            return node
+        return changed(node, activity=changed(node.activity, **{name: getattr(told, name) for name in _JUDGED}))
 
     def _is_kept(self, view: ClusterView) -> bool:
         """Whether the last verdict is that of the run: nodes have begun to end."""
