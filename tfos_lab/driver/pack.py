@@ -241,9 +241,8 @@ def _problems_of(target: Path | None) -> list[str]:
     if target is not None and not target.parent.is_dir():
         return [f"output: there is no folder {target.parent}"]
     if target is not None and not target.name.endswith((".tar.gz", ".tgz")):
-        return [
-            f"output: {target}: Spark unpacks what ends in .tar.gz; name it such as {target.with_suffix('.tar.gz')}"
-        ]
+        name = target.with_name(f"{target.name.partition('.')[0]}.tar.gz")
+        return [f"output: {target}: Spark unpacks what ends in .tar.gz; name it such as {name}"]
     return []
 
 
