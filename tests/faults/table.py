@@ -928,7 +928,7 @@ def the_machine_is_too_small(scene):
 
 
 elsewhere(
-    "nodes do not reserve in time | which | tests/driver/test_driver.py::test_nodes_that_do_not_reserve_in_time_are_named",
+    "nodes do not reserve in time | which | tests/driver/test_driver.py::test_nodes_that_do_not_reserve_or_run_in_time_are_named",
     "a dead session | that it is, and how to make another | tests/faults/test_spark.py::test_nodes_outlive_the_parents_of_spark_s_python_workers_and_end_with_the_session",
 )
 
