@@ -275,7 +275,7 @@ def test_the_time_left_follows_the_speed_of_the_last_half_minute(training, nodes
 
 
 def test_what_nodes_use_is_kept_moment_by_moment_and_less_often_in_a_long_run(training, nodes, monkeypatch):
-    cluster = training(*[activity(cpu=cpu, memory_bytes=10**9) for cpu in (0.5, 1.5, 0.75)], updates=1)
+    cluster = training(*[activity(cpu=cpu, memory_bytes=10**9) for cpu in (0.5, 1.5, 0.75, 1.0)], updates=1)
     begun_s = cluster.view().started_s
 
     def used(at_s):
@@ -283,17 +283,22 @@ def test_what_nodes_use_is_kept_moment_by_moment_and_less_often_in_a_long_run(tr
             patch.setattr(time, "time", lambda: begun_s + at_s)
             return cluster.view().usage
 
-    assert (used(0.2)[0].cpu, used(0.2)[0].gpu) == ((1.5, 0.75, 0.5), None)
+    assert (used(0.2)[0].cpu, used(0.2)[0].gpu) == ((1.5, 0.88, 0.5), ()), "the most, the middle and the least"
     assert len(used(0.9)) == 1
     for second in range(1, 1000):
         moments = used(float(second))
     assert 30 <= len(moments) <= 60
     between = {round(after.time_s - before.time_s) for before, after in itertools.pairwise(moments)}
     assert between == {32}
-    for rank in range(3):
+    for rank in range(4):
         nodes.end(rank)
     cluster.wait(timeout=60)
     assert used(2000.0) == moments, "nothing is used by then"
+
+
+def test_what_each_of_two_nodes_uses_is_kept(training, nodes):
+    cluster = training(activity(cpu=0.5, memory_bytes=10**9), activity(cpu=1.5, memory_bytes=10**9), updates=1)
+    assert cluster.view().usage[0].cpu == (0.5, 1.5), "in the order of the nodes"
 
 
 def test_a_node_that_was_slower_is_marked_in_what_is_kept_of_the_run(training, nodes):

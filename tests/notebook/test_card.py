@@ -351,7 +351,7 @@ def test_a_feed_says_how_far_spark_is_before_the_first_row_comes():
 
 
 def test_what_nodes_use_in_the_course_of_time_is_folded_below_the_metrics():
-    cluster = FakeCluster(nodes=3)
+    cluster = FakeCluster(nodes=4)
     moments = [UsageView(float(at), cpu=(1.5, 1.0, at / 10), memory_bytes=(3e9, 2e9, 1e9)) for at in range(4)]
     cluster.alter(usage=tuple(moments))
     html = bundle_of(cluster)["text/html"]
@@ -362,6 +362,11 @@ def test_what_nodes_use_in_the_course_of_time_is_folded_below_the_metrics():
     assert 'aria-label="GPU, %: max 90, median 50, min 10"' in bundle_of(cluster)["text/html"]
     cluster.alter(usage=tuple(moments[:1]))
     assert "memory, MB" not in bundle_of(cluster)["text/html"], "one moment is no curve"
+    two = FakeCluster(nodes=2)
+    two.alter(usage=tuple(UsageView(float(at), (0.5, None if at else 1.0), (1e9, 2e9)) for at in range(2)))
+    html = bundle_of(two)["text/html"]
+    assert 'aria-label="CPU, cores: chief:0 0.5, worker:0 1"' in html, "each of a few, as long as it goes on"
+    assert 'aria-label="memory, MB: chief:0 1,000, worker:0 2,000"' in html
 
 
 def test_rows_to_validate_with_are_told_apart_from_those_to_train_on():

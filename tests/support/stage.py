@@ -10,11 +10,11 @@ from typing import Any
 from playwright.sync_api import Page, expect
 
 from tests.support.fake_cluster import FakeCluster
-from tfos_lab.driver.state.events import LogText, MetricsReported
+from tfos_lab.driver.state.events import BANDS, LogText, MetricsReported
 from tfos_lab.notebook.display.card import traits
 from tfos_lab.notebook.display.charts import render_charts
 from tfos_lab.notebook.display.log_feed import LogFeed
-from tfos_lab.notebook.display.series import BANDS, SeriesBook
+from tfos_lab.notebook.display.series import SeriesBook
 from tfos_lab.notebook.display.shown import LIVE_BYTES, render_shown
 from tfos_lab.notebook.display.table import LiveTable
 

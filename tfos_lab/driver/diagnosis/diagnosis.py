@@ -12,7 +12,16 @@ from tfos_lab.core.markup import h
 from tfos_lab.core.messages import NodeActivity
 from tfos_lab.driver.diagnosis.verdict import Kind, Verdict, has_passed, judge, slower_nodes, trains
 from tfos_lab.driver.metrics import by_weight
-from tfos_lab.driver.state.events import ClusterView, FeedView, NodeView, Spread, UsageView, changed
+from tfos_lab.driver.state.events import (
+    BANDS,
+    ClusterView,
+    FeedView,
+    NodeView,
+    Spread,
+    UsageView,
+    changed,
+    usage_lines,
+)
 
 
 @dataclass(frozen=True)
@@ -215,31 +224,34 @@ class UsageLog:
     def note(self, nodes: Sequence[NodeView], at_s: float) -> tuple[UsageView, ...]:
         """Record what the nodes use that have not ended; return all moments."""
         last_s = self._moments[-1].time_s if self._moments else -self._every_s
-        if at_s >= last_s + self._every_s:
-            going = [node.activity for node in nodes if node.activity is not None and not node.state.ended]
-            if known := [activity for activity in going if activity.memory_bytes]:
-                self._moments.append(_usage_of(known, at_s))
+        if at_s >= last_s + self._every_s and any(map(_going, nodes)):
+            self._moments.append(_usage_of(nodes, at_s))
         if len(self._moments) > _MOST_MOMENTS:
             del self._moments[1::2]
             self._every_s *= 2
         return tuple(self._moments)
 
 
-def _usage_of(activities: Sequence[NodeActivity], at_s: float) -> UsageView:
-    gpus = [activity.gpu for activity in activities if activity.gpu is not None]
-    held = [activity.gpu_memory_bytes for activity in activities if activity.gpu_memory_bytes is not None]
-    return UsageView(
-        time_s=round(at_s, 1),
-        cpu=_spread([activity.cpu for activity in activities]),
-        memory_bytes=_spread([activity.memory_bytes for activity in activities]),
-        gpu=_spread(gpus) if gpus else None,
-        gpu_memory_bytes=_spread(held) if held else None,
-    )
+def _going(node: NodeView) -> NodeActivity | None:
+    """Return the figures of a node that has not ended, where it has measured what it uses."""
+    activity = None if node.state.ended else node.activity
+    return activity if activity is not None and activity.memory_bytes else None
 
 
-def _spread(values: Sequence[float]) -> Spread:
-    high, middle, low = (round(value, 2) for value in (max(values), statistics.median(values), min(values)))
-    return high, middle, low
+def _usage_of(nodes: Sequence[NodeView], at_s: float) -> UsageView:
+    activities = [_going(node) for node in nodes]
+    is_each = usage_lines(nodes) != BANDS
+
+    def spread(field: str) -> Spread:
+        values = [None if activity is None else getattr(activity, field) for activity in activities]
+        known = [value for value in values if value is not None]
+        if not known:
+            return ()
+        kept = values if is_each else [max(known), statistics.median(known), min(known)]
+        return tuple(None if value is None else round(value, 2) for value in kept)
+
+    cpu, memory, gpu, gpu_memory = map(spread, ("cpu", "memory_bytes", "gpu", "gpu_memory_bytes"))
+    return UsageView(round(at_s, 1), cpu, memory, gpu, gpu_memory)
 
 
 def _nan_text(nodes: Sequence[NodeView]) -> str:

@@ -259,8 +259,10 @@ class ShownView:
     file: str
 
 
-#: Of all nodes, the largest, the median and the least value.
-Spread = tuple[float, float, float]
+#: The lines that many nodes have together.
+BANDS = ("max", "median", "min")
+#: A value for each of the lines that `usage_lines` names, or none; None of a node that has ended, or not begun.
+Spread = tuple[float | None, ...]
 
 
 @dataclass(frozen=True)
@@ -270,8 +272,8 @@ class UsageView:
     time_s: float
     cpu: Spread
     memory_bytes: Spread
-    gpu: Spread | None = None
-    gpu_memory_bytes: Spread | None = None
+    gpu: Spread = ()
+    gpu_memory_bytes: Spread = ()
 
 
 @dataclass(frozen=True)
@@ -317,6 +319,12 @@ class ClusterView:
     def places(self) -> dict[str, int]:
         """Each node's number, which stays when rows change their order: colours follow it."""
         return {node.name: node.task_index if self.of_runs else place for place, node in enumerate(self.nodes)}
+
+
+def usage_lines(nodes: Sequence[NodeView]) -> tuple[str, ...]:
+    """Return whose use is kept: that of each of a few nodes; of many, or of runs that come and go, the `BANDS`."""
+    names = tuple(node.name for node in nodes)
+    return BANDS if len(names) > len(BANDS) or any(node.job_name == "run" for node in nodes) else names
 
 
 def rank_of(views: Sequence[NodeView], node: str) -> int:

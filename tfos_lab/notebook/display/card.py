@@ -22,7 +22,7 @@ from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.paths import short_path
 from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.core.states import Tone
-from tfos_lab.driver.state.events import ClusterView, FeedView, MetricsReported, NodeView
+from tfos_lab.driver.state.events import BANDS, ClusterView, FeedView, MetricsReported, NodeView
 from tfos_lab.driver.state.phases import told_spans
 from tfos_lab.errors import NodeFailed, TfosError
 from tfos_lab.notebook.display import WatchedCluster, summary
@@ -32,7 +32,7 @@ from tfos_lab.notebook.display.columns import node_columns, text_of
 from tfos_lab.notebook.display.error_messages import error_lines
 from tfos_lab.notebook.display.kernel import link_to
 from tfos_lab.notebook.display.log_text import Run, count_lines, html_text, last_lines, plain_text, render_log
-from tfos_lab.notebook.display.series import BANDS, all_series, bands_of, series_before
+from tfos_lab.notebook.display.series import all_series, bands_of, series_before
 from tfos_lab.notebook.display.shown import LIVE_BYTES, SAVED_BYTES, render_shown, shown_names
 from tfos_lab.notebook.display.summary import several_text
 from tfos_lab.notebook.display.table import (

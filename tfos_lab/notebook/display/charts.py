@@ -14,8 +14,8 @@ from types import MappingProxyType
 
 from tfos_lab.core.markup import Html, h
 from tfos_lab.driver.metrics import EPOCH, VALIDATION, by_weight, steps_go_on
-from tfos_lab.driver.state.events import ClusterView
-from tfos_lab.notebook.display.series import BANDS, Point, SeriesPoints
+from tfos_lab.driver.state.events import BANDS, ClusterView, usage_lines
+from tfos_lab.notebook.display.series import Point, SeriesPoints
 from tfos_lab.texts import format_metric, needs_exponent, with_exponent
 
 Positions = list[tuple[float, float | None]]
@@ -300,15 +300,17 @@ _USES = {
 
 
 def render_usage(view: ClusterView, *, with_values: bool = False) -> Html:
-    """Return charts of what the nodes have used, folded: a line for one node, and the range of several."""
-    lines = BANDS if len(view.nodes) > 1 else [node.name for node in view.nodes]
+    """Return charts of what the nodes have used, folded: a line for each of a few nodes, and the range of many."""
+    lines = usage_lines(view.nodes)
     series: list[SeriesPoints] = []
     for name, (field, unit) in _USES.items():
-        moments = [(one.time_s, spread) for one in view.usage if (spread := getattr(one, field)) is not None]
+        moments = [(one.time_s, spread) for one in view.usage if (spread := getattr(one, field))]
         for place, line in enumerate(lines if len(moments) > 1 else ()):
-            points: list[Point] = [(time_s, None, spread[place] / unit) for time_s, spread in moments]
-            series.append(SeriesPoints(metric=name, node=line, points=points))
-    has_gpu = any(one.gpu is not None for one in view.usage)
+            used = ((time_s, spread[place]) for time_s, spread in moments)
+            points: list[Point] = [(time_s, None, value / unit) for time_s, value in used if value is not None]
+            if points:
+                series.append(SeriesPoints(metric=name, node=line, points=points))
+    has_gpu = any(one.gpu for one in view.usage)
     title = "CPU, GPU and memory" if has_gpu else "CPU and memory"
     in_table = dict.fromkeys(_USES, 0)
     return render_charts(series, lines, with_values=with_values, in_table=in_table, has_looks=False, title=title)

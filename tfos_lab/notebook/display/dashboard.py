@@ -38,7 +38,7 @@ from tfos_lab.core import cluster_records
 from tfos_lab.core.markup import join
 from tfos_lab.core.states import RunState
 from tfos_lab.core.threads import on_a_thread
-from tfos_lab.driver.state.events import ClusterView, Event, LogText, ShownView, UsageView
+from tfos_lab.driver.state.events import BANDS, ClusterView, Event, LogText, ShownView, UsageView
 from tfos_lab.notebook.display import WatchedCluster
 from tfos_lab.notebook.display.assets import read_asset
 from tfos_lab.notebook.display.card import (
@@ -53,7 +53,7 @@ from tfos_lab.notebook.display.charts import render_charts, render_usage
 from tfos_lab.notebook.display.kernel import current_kernel, keep_busy, served_path
 from tfos_lab.notebook.display.log_feed import LogFeed
 from tfos_lab.notebook.display.plain_display import RedrawnCard
-from tfos_lab.notebook.display.series import BANDS, SeriesBook, bands_now, series_before
+from tfos_lab.notebook.display.series import SeriesBook, bands_now, series_before
 from tfos_lab.notebook.display.shown import LIVE_BYTES, render_shown
 from tfos_lab.notebook.display.table import LiveTable, is_large
 

@@ -16,14 +16,11 @@ from tfos_lab.driver.metrics import EPOCH, Curves, on_curves
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.runs.compare import leading_reports
 from tfos_lab.driver.runs.read import previous_run
-from tfos_lab.driver.state.events import ClusterView, MetricsReported, NodeView
+from tfos_lab.driver.state.events import BANDS, ClusterView, MetricsReported, NodeView
 from tfos_lab.notebook.display.summary import several_text
 
 # Seconds since the call, step (or None), value (None where it is not finite: JSON knows no nan).
 Point = tuple[float, int | None, float | None]
-
-# The names of the lines of a large cluster, in the order of the legend.
-BANDS = ("max", "median", "min")
 
 MAX_METRICS = 24
 MAX_POINTS = 600
