@@ -348,6 +348,16 @@ def test_a_metric_that_is_nan_is_told_with_its_step_until_it_is_a_number_again(t
     assert alarm(0, 16, loss=2.0) == ""
 
 
+def test_a_model_that_learns_no_more_has_no_advice_on_its_speed(training, nodes):
+    cluster = training(activity(waits_rows=0.5), activity(waits_rows=0.5))
+    assert "Waits for rows" in cluster.view().verdict
+    nodes.send(m.Reported(60, None, {"loss": math.nan}, 1.0, rank=0))
+    for rank in (0, 1):
+        nodes.end(rank)
+    cluster.wait(timeout=60)
+    assert (cluster.view().alarm, cluster.view().verdict) == ("loss is NaN since step 60", "")
+
+
 # ---- real runs ------------------------------------------------------------------------------------------------------
 
 

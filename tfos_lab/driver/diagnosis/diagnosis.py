@@ -139,11 +139,14 @@ class Assessor:
 
     def _judge(self, view: ClusterView) -> Verdict:
         if self._is_kept(view):
-            return self._last
-        verdict = judge(view.nodes, view.feeds)
-        if verdict.kind is not Kind.UNKNOWN:
-            self._last, self._told = verdict, {node.name: node.activity for node in view.nodes}
-        return verdict
+            verdict = self._last
+        else:
+            verdict = judge(view.nodes, view.feeds)
+            if verdict.kind is not Kind.UNKNOWN:
+                self._last, self._told = verdict, {node.name: node.activity for node in view.nodes}
+        # No speed helps a model that learns no more.
+        learns = verdict.kind is Kind.SEPARATE or not any("loss" in node.nan_since for node in view.nodes)
+        return verdict if learns else Verdict(Kind.UNKNOWN)
 
     def diagnose(self, view: ClusterView) -> Diagnosis:
         """Return what an assessed view tells."""
