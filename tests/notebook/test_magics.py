@@ -216,6 +216,15 @@ def test_a_node_that_ended_without_an_error_is_shown_with_its_last_lines(shown):
             NodeFailed(node="worker:0", kind="Hung", message="no step for 60 s", traceback="main thread\n  f()"),
             "NodeFailed: worker:0 failed: Hung: no step for 60 s\n\nmain thread\n  f()\n",
         ),
+        (
+            NodeFailed(
+                node="chief:0",
+                kind="UnimplementedError",
+                message="Cast string to float is not supported",
+                traceback="UnimplementedError: Graph execution error:\n\nDetected at node Cast\nCast string to float …",
+            ),
+            "NodeFailed: chief:0 failed: UnimplementedError: Cast string to float is not supported\n\nUnimplementedE",
+        ),
     ],
 )
 def test_an_error_that_the_user_can_fix_is_one_sentence(shown, shell, error, sentence):

@@ -16,6 +16,7 @@ from typing import Any
 from tfos_lab.core import sources
 from tfos_lab.errors import ClusterInterrupted, ConfigError, NodeFailed, TfosError
 from tfos_lab.notebook.cell.function import CellSyntaxError
+from tfos_lab.texts import first_line
 
 # If an exception has this method, IPython calls it for the lines to show.
 _HOOK = "_render_traceback_"
@@ -64,8 +65,10 @@ def _node_failed(error: NodeFailed) -> list[str]:
     """Return the traceback of the first node that failed, and a line for the nodes that failed because of it."""
     nodes = _listed([error.node, *error.also])
     lines = [_headline(type(error).__name__, f"{nodes} failed")]
-    if not error.traceback or error.has_stacks:
-        lines[0] += f": {error.kind}: {error.message}" if error.message else f": {error.kind}"
+    told = f"{error.kind}: {error.message}" if error.message else error.kind
+    # TensorFlow and Keras say where it was before what it was.
+    if first_line(told) not in error.traceback or error.has_stacks:
+        lines[0] += f": {told}"
     if error.traceback:
         *above, last = error.traceback.rstrip().split("\n")
         # The exception's name is coloured where the last line begins with it.
