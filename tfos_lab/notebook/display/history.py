@@ -312,7 +312,7 @@ class Comparison:
         differing = [(one.name, list(one.texts)) for one in differences(runs)]
         self._same = [] if differing else ["Options, inputs and versions are the same."]
         tables = [
-            _Compared("What differs", "option", "tfos-wrapped", differing),
+            _Compared("What differs", "fact", "tfos-wrapped", differing),
             _Compared("Last metrics", "metric", "tfos-numeric", _texts(last_metrics(runs), _metric_text)),
             _Compared("Seconds by phase", "phase", "tfos-numeric", _texts(phase_seconds(runs), format_seconds)),
         ]
