@@ -24,7 +24,8 @@ class Stage:
     def __init__(self, cluster, nodes, conditions):
         self.cluster, self.nodes, self.conditions = cluster, nodes, conditions
         self.names = [node.name for node in cluster.nodes]
-        self.asked = 0
+        self.asked = self.answered = 0
+        self.calls = dict.fromkeys(self.names, "")
         self._played = nodes.listener.on_send
         nodes.listener.on_send = self._on_send
 
@@ -34,8 +35,10 @@ class Stage:
         if isinstance(message, m.StacksWanted) and rank == len(self.names) - 1:
             self.asked += 1
         if isinstance(message, m.StacksWanted) and (condition := self.conditions.get(self.names[rank])):
+            told = {"place": "train.py, line 7", "call": self.calls[self.names[rank]]}
             text = f"stacks of {self.names[rank]}"
-            self.nodes.send(m.Stacks(message.request, condition, text, place="train.py, line 7", rank=rank))
+            self.nodes.send(m.Stacks(message.request, condition, text, **told, rank=rank))
+            self.answered += 1
         if isinstance(message, m.FeedOpen):
             self.nodes.send(m.FeedReady(message.feed, [], rank=rank))
         if isinstance(message, m.FilesAsked):
@@ -120,6 +123,20 @@ def test_who_may_be_idle(stage, options, signs, conditions, hung):
     for node, sign in signs.items():
         seen.say(node, 300.0, step=None if sign == "began" else 4, sign=sign)
     assert seen.hung_once_asked() == hung
+
+
+@pytest.mark.parametrize(("call", "hung"), [("strategy (tfos_lab)", ["chief:0"]), ("matmul (tensorflow)", [])])
+def test_a_node_hangs_that_waits_in_its_strategy_for_one_that_has_returned(stage, nodes, call, hung):
+    seen = stage({"chief:0": INSIDE, "worker:0": NOT_AT_ALL})
+    seen.calls["chief:0"] = call
+    nodes.end(1)
+    seen.say("chief:0", 64.0, sign="began")
+    eventually(lambda: seen.answered)
+    nodes.settle()
+    assert [view.name for view in seen.cluster.nodes if view.hung] == hung
+    if hung:
+        told = "it has waited in ctx.strategy() for 64 s for nodes that have returned without it: worker:0. Call"
+        assert seen.cluster.nodes[0].hung.startswith(told)
 
 
 def test_a_hung_node_is_a_reason_to_start_again(stage, nodes):

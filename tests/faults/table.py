@@ -327,6 +327,7 @@ elsewhere(
     "the notebook's machine sleeps | nothing: nobody is lost |  | everything | tests/faults/test_kernels.py::test_a_kernel_that_was_stopped_for_a_while_loses_nobody",
     "the kernel is stopped, and goes on within ten minutes | nothing: the nodes wait for it |  | everything | tests/faults/test_kernels.py::test_a_kernel_that_was_stopped_for_a_while_loses_nobody",
     "a node hangs | its row: since when, the last sign of work, and where it is now; `on_hang=fail` ends the run with its stacks | `hang_timeout`, 60 s | the run goes on | tests/faults/test_hung.py::test_a_node_that_sleeps_in_the_user_s_code_is_marked_with_its_line",
+    "a node returns without `ctx.strategy()`, and another waits in its own | the one that waits, and for which | `hang_timeout`, 60 s | the run goes on | tests/driver/test_hangs.py::test_a_node_hangs_that_waits_in_its_strategy_for_one_that_has_returned",
 )
 
 

@@ -29,16 +29,22 @@ _SHORT_PATIENCE_S = 0.5
 _EXTRA_S = 2.0
 # A process that does not answer is what others have failed for only if it has shown no sign for so long.
 _SILENT_S = 5.0
+# TensorFlow waits in it for all nodes of its cluster, and for ever.
+_MEETS = "strategy (tfos_lab)"
 
 
 @dataclass(frozen=True)
 class Suspicion:
-    """What is known of a node when it is to be told whether it hangs."""
+    """What is known of a node when it is to be told whether it hangs.
+
+    ``missed`` are nodes that have returned, if it waits for them.
+    """
 
     view: NodeView
     stacks: m.Stacks
     idle: bool
     expected: bool
+    missed: tuple[str, ...] = ()
 
 
 class Hangs:
@@ -100,16 +106,15 @@ class Hangs:
         training = [view for view in views if _trains(view)]
         has_begun = any(view.step is not None or view.rows > 0 or _steps(view) > 0 for view in training)
         with_rows = self._feed_state.with_rows
-        suspicions = {
-            rank: Suspicion(
-                views[rank],
-                answers.get(rank) or m.Stacks(0, Condition.AWAY, "", rank=rank),
-                _is_idle(views[rank], self._timeout_s),
-                has_begun or views[rank].name in with_rows,
-            )
-            for rank in sorted(asked)
-            if _may_hang(views[rank])
-        }
+        returned = tuple(view.name for view in views if view.state is NodeState.DONE)
+        suspicions = {}
+        for rank in sorted(asked):
+            if _may_hang(views[rank]):
+                stacks = answers.get(rank) or m.Stacks(0, Condition.AWAY, "", rank=rank)
+                missed = returned if stacks.call == _MEETS else ()
+                expected = has_begun or views[rank].name in with_rows or bool(missed)
+                idle = _is_idle(views[rank], self._timeout_s)
+                suspicions[rank] = Suspicion(views[rank], stacks, idle, expected, missed)
         if explains:
             return self._explain(suspicions, now_s)
         hung = find_hung(suspicions)
@@ -149,6 +154,12 @@ class Hangs:
         return [*marked, *self._cluster_state.fail(failure, now_s)]
 
     def _text(self, one: Suspicion, with_rows: list[str]) -> str:
+        if one.missed:
+            missed = ", ".join(one.missed)
+            return (
+                f"it has waited in ctx.strategy() for {_idle_s(one):.0f} s for nodes that have returned without it: "
+                f"{missed}. Call ctx.strategy() on each node"
+            )
         sign = one.view.activity.last_sign if one.view.activity is not None else ""
         if not one.view.rows and one.view.name in with_rows:
             sign = f"{sign}; it has taken none of its rows"
