@@ -289,9 +289,9 @@ class NodeOptions(TypedDict, total=False):
             60.0,
             group=OptionGroup.FAILURE,
             details=(
-                "It counts once training has begun, or where a node waits in `ctx.strategy()` for one that has returned. "
-                "A node that waits for others, or for rows that have not come, is not hung: the one that they wait "
-                "for is."
+                "It counts once training has begun, or where a node waits in `ctx.strategy()` for one that has "
+                "returned. A node that waits for others, or for rows that have not come, is not hung: the one that "
+                "they wait for is."
             ),
         ),
     ]
