@@ -172,7 +172,15 @@ class LockStep:
         context = module.context_safe() if module is not None else None
         if context is None or getattr(context, "_collective_ops_server_def", None) is None:
             return
-        error = FeedError(reason=uneven_text(peer.node, peer.steps, self._node, STEP_COUNT.steps, ended=peer.ended))
+        if 0 <= STEP_COUNT.steps <= peer.steps:
+            reason = (
+                f"{peer.node} has returned after {format_count(peer.steps, 'step')}, as many as {self._node} has "
+                "taken, which waits for it in something else: call fit, evaluate and predict of a model under a "
+                f"strategy on each node, not on {self._node} alone"
+            )
+        else:
+            reason = uneven_text(peer.node, peer.steps, self._node, STEP_COUNT.steps, ended=peer.ended)
+        error = FeedError(reason=reason)
         context.abort_collective_ops(_FAILED_PRECONDITION, to_text(error))
 
 
