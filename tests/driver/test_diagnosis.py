@@ -131,6 +131,9 @@ VERDICTS = {
     "separate: Each node trains a model of its own. Build it under ctx.strategy().scope().": measured(
         *[activity(step=1, trains_alone=True)] * 2
     ),
+    "separate: Learning rates differ (worker:0 0.5, worker:2 0.01). Give all nodes the same callbacks.": measured(
+        *[activity(step=1, epochs=3, learning_rate=rate) for rate in (0.5, 0.25, 0.01)]
+    ),
     "python: Spends 90 % of its time in Python (Cell In[3], line 12, in step). Try tf.function.": measured(
         activity(0.5, python=0.9, where="Cell In[3], line 12, in step", cpu=0.9)
     ),
@@ -220,6 +223,10 @@ def test_nodes_that_differ_as_figures_do_from_moment_to_moment_are_not_called_sl
         pytest.param([activity(has_gpu_peers=True, gpu=1.0)] * 2, id="GPUs that may wait for one another"),
         pytest.param([activity(step=1, trains_alone=True)], id="one node trains by itself"),
         pytest.param([activity(step=1, trains_alone=True), activity(step=1)], id="so does one of two"),
+        pytest.param(
+            [activity(step=1, epochs=1, learning_rate=0.5), activity(step=1, epochs=2, learning_rate=0.25)],
+            id="rates of different epochs",
+        ),
     ],
 )
 def test_it_is_silent_where_it_does_not_know(verdict_on, what):
@@ -460,6 +467,27 @@ def test_a_strategy_that_was_forgotten_is_told_even_after_a_moment(run):
             assert cluster.diagnose().kind == kind
     told = "The optimizer gets the gradients of this node alone"
     assert [cluster.logs(node.name).count(told) for node in cluster.nodes] == [1, 1]
+
+
+def fit_at_rates(only_chief, ctx):
+    import keras
+    import numpy as np
+
+    with ctx.strategy().scope():
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    slower = keras.callbacks.LearningRateScheduler(lambda epoch: 0.5 / (epoch + 1))
+    callbacks = [slower] if ctx.is_chief or not only_chief else []
+    model.fit(np.ones((64, 1)), np.ones((64, 1)), batch_size=32, epochs=2, callbacks=callbacks, verbose=0)
+
+
+@pytest.mark.tensorflow
+def test_a_callback_that_changes_the_learning_rate_of_one_node_only_is_told(run):
+    for only_chief, told in ((True, "Learning rates differ (chief:0 0.25, worker:0 0.01). Give all"), (False, "")):
+        cluster = run(fit_at_rates, only_chief)
+        cluster.wait(timeout=120)
+        assert cluster.view().verdict.startswith(told)
+        assert bool(cluster.view().verdict) == only_chief
 
 
 @pytest.mark.tensorflow

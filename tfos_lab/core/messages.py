@@ -359,6 +359,9 @@ class NodeActivity:
     gpu_memory_bytes: Count | None = None
     # Whether an optimizer of Keras trains a model that no strategy shares with other nodes.
     trains_alone: bool = False
+    # Epochs of Keras' `fit` that have ended, and the learning rate with which the last one has.
+    epochs: Count = 0
+    learning_rate: Amount | None = None
     # Seconds since the last sign.
     idle_s: Amount = 0.0
     # That sign, such as ``"step 41"``.

@@ -18,7 +18,7 @@ from tfos_lab.errors import FeedError
 from tfos_lab.node.activity.steps import STEPS
 from tfos_lab.texts import format_count
 
-ADVICE = "give all nodes equally many steps, or wrap the dataset in ctx.even(dataset)"
+_ADVICE = "give all nodes equally many steps, or wrap the dataset in ctx.even(dataset)"
 # What a node has begun together with one that has returned since ends in milliseconds; what it waits for, never.
 _PATIENCE_S = 5.0
 # Steps are announced so many at a time, while a node does not wait for them.
@@ -176,7 +176,7 @@ class LockStep:
             reason = (
                 f"{peer.node} has returned after {format_count(peer.steps, 'step')}, as many as {self._node} has "
                 "taken, which waits for it in something else: call fit, evaluate and predict of a model under a "
-                f"strategy on each node, not on {self._node} alone"
+                "strategy on each node, with the same epochs and callbacks"
             )
         else:
             reason = uneven_text(peer.node, peer.steps, self._node, STEP_COUNT.steps, ended=peer.ended)
@@ -196,4 +196,4 @@ steps, or wrap the dataset in ctx.even(dataset)'
     what = "has ended its dataset" if ended else "has returned"
     after = f" after {format_count(steps, 'step')}" if steps >= 0 else ""
     at = f" (step {step})" if step > 0 else ""
-    return f"{gone} {what}{after} while {waiting} still trains{at}: {ADVICE}"
+    return f"{gone} {what}{after} while {waiting} still trains{at}: {_ADVICE}"

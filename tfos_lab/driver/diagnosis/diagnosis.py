@@ -31,8 +31,9 @@ class Diagnosis:
     Attributes
     ----------
     kind : str
-        What limits it: ``"separate"`` (each node trains a model of its own), ``"rows"``, ``"tf.data"``,
-        ``"straggler"``, ``"cores"``, ``"peers"``, ``"compute"``, ``"python"``, ``"healthy"``, or ``"unknown"``.
+        What limits it: ``"separate"`` (each node trains a model of its own, or at a rate of its own), ``"rows"``,
+        ``"tf.data"``, ``"straggler"``, ``"cores"``, ``"peers"``, ``"compute"``, ``"python"``, ``"healthy"``, or
+        ``"unknown"``.
     verdict : str
         The same in words, with the figures and what to do; "" where it is not known.
     nodes : dict of str to NodeActivity

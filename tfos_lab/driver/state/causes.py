@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tfos_lab.core import messages as m
 from tfos_lab.driver.state.instructions import Failure
-from tfos_lab.node.lock_step import ADVICE, uneven_text
+from tfos_lab.node.lock_step import uneven_text
 from tfos_lab.texts import first_line
 
 # While a node has been silent for so long, its loss may explain the errors of others.
@@ -124,7 +124,10 @@ def in_terms_of_steps(failure: Failure, outcomes: Mapping[str, m.Outcome], steps
         step = outcomes[other].steps if other in outcomes else steps[other] + 1
         text = uneven_text(first, ended[first], other, step, ended=True)
     else:
-        text = f"the nodes that train do not take the same steps together: {ADVICE}"
+        text = (
+            "the nodes that train do not take the same steps together: give all nodes the same callbacks and validation "
+            "data, and equally many steps, or wrap the dataset in ctx.even(dataset)"
+        )
     return replace(failure, kind="FeedError", message=text, gone=False)
 
 

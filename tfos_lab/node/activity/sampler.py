@@ -141,6 +141,8 @@ class ActivitySampler:
             where=self._where,
             has_gpu_peers=self._has_gpus and self._in_lock_step,
             trains_alone=FITS.is_alone,
+            epochs=FITS.last_epoch[0],
+            learning_rate=FITS.last_epoch[1],
         )
         self._send(m.Activity(seen))
 

@@ -133,7 +133,8 @@ class Fits:
     """What training with Keras has told last; noted by what `node.keras` patches, and read by other threads.
 
     A model ``is_alone`` if it trains without the other nodes, by `fit` or in a loop of the user's own. It
-    ``has_arrays`` if Keras makes its batches of them, and no pipeline of the user's does.
+    ``has_arrays`` if Keras makes its batches of them, and no pipeline of the user's does. ``last_epoch`` is how many
+    epochs have ended, and with which learning rate the last one has; None where that is not known.
     ``stopped_after`` is the epoch after which `fit` was stopped before the last one (``model.stop_training``); 0 if it
     was not.
     """
@@ -145,6 +146,11 @@ class Fits:
         """Begin anew: another function runs."""
         self.is_alone = self.has_arrays = False
         self.stopped_after = 0
+        self.last_epoch: tuple[int, float | None] = 0, None
+
+    def end_epoch(self, learning_rate: float | None) -> None:
+        """Note that an epoch has ended."""
+        self.last_epoch = self.last_epoch[0] + 1, learning_rate
 
 
 FITS = Fits()

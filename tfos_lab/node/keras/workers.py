@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -308,6 +309,7 @@ def _patch_fits() -> None:
         "on_train_begin": _note_begin,
         "on_train_end": _note_end,
         "on_epoch_begin": lambda _callbacks: STEPS.begin_epoch(),
+        "on_epoch_end": lambda callbacks: FITS.end_epoch(_rate_of(callbacks.model)),
         **dict.fromkeys(("on_test_begin", "on_predict_begin"), lambda _callbacks: STEPS.evaluate(begins=True)),
         **dict.fromkeys(("on_test_end", "on_predict_end"), lambda _callbacks: STEPS.evaluate(begins=False)),
     }
@@ -333,6 +335,15 @@ def _note_begin(callbacks: Any) -> None:
     is_served = isinstance(strategy, tf.distribute.ParameterServerStrategy)
     FITS.is_alone = not (is_served or is_across_workers(strategy))
     FITS.stopped_after = 0
+
+
+def _rate_of(model: Any) -> float | None:
+    """Return the learning rate of a model; None where it has none, or is a schedule of its own kind."""
+    try:
+        rate = float(model.optimizer.learning_rate.numpy())
+    except (AttributeError, TypeError, ValueError):
+        return None
+    return rate if math.isfinite(rate) and rate >= 0 else None
 
 
 def _note_end(callbacks: Any) -> None:
