@@ -125,8 +125,8 @@ def in_terms_of_steps(failure: Failure, outcomes: Mapping[str, m.Outcome], steps
         text = uneven_text(first, ended[first], other, step, ended=True)
     else:
         text = (
-            "the nodes that train do not take the same steps together: give all nodes the same callbacks and validation "
-            "data, and equally many steps, or wrap the dataset in ctx.even(dataset)"
+            "the nodes that train do not take the same steps together: give all nodes the same callbacks and "
+            "validation data, and equally many steps, or wrap the dataset in ctx.even(dataset)"
         )
     return replace(failure, kind="FeedError", message=text, gone=False)
 
