@@ -39,9 +39,11 @@ _LAYERS = {
 # So much of a worker's rows goes to the others at once.
 _BATCHES, _BYTES = 64, 1 << 20
 _COMPARED = "_tfos_lab_compared"
+# So many values of each weight are compared.
+_FIRST = 1 << 16
 _DIFFERENT = (
-    "Layers of the model differ from node to node before it is trained, as in a vocabulary or a mean: %s. Give all "
-    "nodes the same, or adapt to rows of ctx.dataset, which takes those of all nodes."
+    "Layers of the model differ from node to node before it is trained, as in a vocabulary, a mean or loaded weights: "
+    "%s. Give all nodes the same, or adapt to rows of ctx.dataset, which takes those of all nodes."
 )
 
 
@@ -163,12 +165,17 @@ def warn_of_different_layers(model: Any) -> None:
 
 
 def _learned(layer: Any) -> int:
-    """Return a checksum of what a layer itself has learned by other means than training; 0 for nothing."""
+    """Return a checksum of what a layer itself has, but for its sublayers, as it is before training; 0 for nothing."""
+    import tensorflow as tf
+
     kinds = {kind.__name__ for kind in type(layer).__mro__}
     if "BatchNormalization" in kinds:  # see `distribute.tell_of_own_statistics`
         return 0
     weights = getattr(layer, "_non_trainable_variables", None) or getattr(layer, "_non_trainable_weights", [])
     learned = [weight.numpy().tobytes() for weight in weights]
+    # Strategies give all workers the same to begin with, but what a function then loads is its own affair.
+    trained = getattr(layer, "_trainable_variables", None) or getattr(layer, "_trainable_weights", [])
+    learned += [tf.reshape(weight, [-1])[:_FIRST].numpy().tobytes() for weight in trained]
     if kinds & {"IndexLookup", "TextVectorization"}:
         learned.append(repr(list(map(str, layer.get_vocabulary()))).encode())
     if "Discretization" in kinds:
