@@ -80,6 +80,19 @@ def test_unread_epochs_are_reported(run, frame):
 
 
 @pytest.mark.back_ends("local-session")
+def test_rows_that_are_cached_are_read_once(run, frame):
+    def train(args, ctx):
+        cached = ctx.dataset(8).map(lambda row: row["x"]).cache()
+        return [sum(len(batch) for batch in cached) for _ in range(ctx.epochs)]
+
+    cluster = run(train)
+    cluster.train(frame(50, 50), epochs=2)
+    first, second = (sum(read) for read in zip(*cluster.wait(timeout=120).values(), strict=True))
+    assert first == second == 100
+    assert cluster.view().notes == (), "no epoch is left unread"
+
+
+@pytest.mark.back_ends("local-session")
 def test_training_that_is_stopped_early_is_told_in_place_of_the_rows_that_it_left(run, frame):
     def train(args, ctx):
         import keras

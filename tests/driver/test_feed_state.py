@@ -195,6 +195,14 @@ def test_rows_that_are_left_unread_are_told_with_what_to_do(epochs, read):
     )
 
 
+@pytest.mark.parametrize(("epochs_read", "told"), [(1, False), (0, True)])
+def test_rows_that_a_function_has_cached_are_to_be_read_once(epochs_read, told):
+    rig = Rig(epochs=3).both_open(4, 4).complete(4, 4)
+    for rank in (1, 2):
+        rig.handle(m.RowsTaken(rows=2, feeds={0: (epochs_read, 2)}, rank=rank)).returns(rank, keeps_rows=True)
+    assert any(isinstance(i, Publish) and isinstance(i.event, Noted) for i in rig.asked) == told
+
+
 @pytest.mark.parametrize("come", ["expected", "open", "complete"])
 @pytest.mark.parametrize("wanted", [True, False])
 def test_functions_that_return_without_rows_that_were_there_for_them_have_failed(come, wanted):

@@ -119,8 +119,9 @@ class Outcome(msgspec.Struct, frozen=True):
     ``"stopped"``.
 
     It has taken ``steps`` elements of the dataset that it read last, which may have ``dataset_ended``; -1 if that is
-    not known. Keras' last ``fit`` was stopped early, ``stopped_after`` an epoch; 0 if not. ``orphaned`` says that it
-    was killed with the process that it was forked from.
+    not known. Keras' last ``fit`` was stopped early, ``stopped_after`` an epoch; 0 if not. A function that has cached
+    fed rows ``keeps_rows``, and reads them once. ``orphaned`` says that it was killed with the process that it was
+    forked from.
     """
 
     kind: Literal["returned", "raised", "exited", "stopped"]
@@ -133,6 +134,7 @@ class Outcome(msgspec.Struct, frozen=True):
     steps: int = -1
     dataset_ended: bool = False
     stopped_after: int = 0
+    keeps_rows: bool = False
     orphaned: bool = False
     stored_bytes: int = 0
 

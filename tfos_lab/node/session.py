@@ -131,6 +131,7 @@ class NodeSession:
             steps=STEP_COUNT.steps,
             dataset_ended=STEP_COUNT.ended,
             stopped_after=FITS.stopped_after,
+            keeps_rows=FITS.keeps_rows,
         )
         self._send(m.Ended(outcome=outcome))
 

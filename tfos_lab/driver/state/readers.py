@@ -74,6 +74,7 @@ class Readers:
         self._progress: dict[int, dict[int, tuple[int, int]]] = {}
         self._taken: dict[int, int] = {}
         self._stopped_after: set[int] = set()
+        self._keeping: set[int] = set()
 
     def handle(self, message: m.FromAgent) -> None:
         """Handle an agent's message."""
@@ -87,6 +88,8 @@ class Readers:
                 self._serving.add(rank)
             case m.Ended(rank=rank, outcome=m.Outcome(kind="returned")) if rank in self._names:
                 self.returned.add(rank)
+                if message.outcome.keeps_rows:
+                    self._keeping.add(rank)
                 if rank not in self._serving:
                     self._stopped_after.add(message.outcome.stopped_after)
             case m.RowsTaken(rank=rank, rows=rows, feeds=feeds):
@@ -159,7 +162,8 @@ class Readers:
         for rank, held in rows.items():
             epochs_read, taken = self._progress.get(rank, {}).get(feed, (0, 0))
             # A node may have left after its last step before it knew that it was the last.
-            if epochs_read < epochs and taken < held * epochs:
+            wanted = 1 if rank in self._keeping else epochs
+            if epochs_read < wanted and taken < held * wanted:
                 left[rank] = epochs_read, taken
         return left
 

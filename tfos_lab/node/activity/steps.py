@@ -134,9 +134,9 @@ class Fits:
 
     A model ``is_alone`` if it trains without the other nodes, by `fit` or in a loop of the user's own. It
     ``has_arrays`` if Keras makes its batches of them, and no pipeline of the user's does. ``last_epoch`` is how many
-    epochs have ended, and with which learning rate the last one has; None where that is not known.
-    ``stopped_after`` is the epoch after which `fit` was stopped before the last one (``model.stop_training``); 0 if it
-    was not.
+    epochs have ended, and with which learning rate the last one has; None where that is not known. ``stopped_after`` is
+    the epoch after which `fit` was stopped before the last one (``model.stop_training``); 0 if it was not. A function
+    that has cached fed rows ``keeps_rows``.
     """
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ class Fits:
 
     def start(self) -> None:
         """Begin anew: another function runs."""
-        self.is_alone = self.has_arrays = False
+        self.is_alone = self.has_arrays = self.keeps_rows = False
         self.stopped_after = 0
         self.last_epoch: tuple[int, float | None] = 0, None
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.node.activity.fetches import patch_fetches, patch_once
+from tfos_lab.node.activity.steps import FITS
 from tfos_lab.node.keras.presharded import (
     forget_count_of_rows,
     is_presharded,
@@ -59,6 +60,16 @@ def patch_strategy() -> None:
     for name in ("_experimental_distribute_dataset", "_distribute_datasets_from_function"):
         patch_once(extended, name, _in_place_on_a_cpu)
     patch_once(extended, "_initialize_multi_worker", _noting_strategy)
+    patch_once(tf.data.Dataset, "cache", _noting_kept_rows)
+
+
+def _noting_kept_rows(cache: Callable[..., tf.data.Dataset]) -> Callable[..., tf.data.Dataset]:
+    @functools.wraps(cache)
+    def cached(dataset: tf.data.Dataset, *args: Any, **kwargs: Any) -> tf.data.Dataset:
+        FITS.keeps_rows = FITS.keeps_rows or is_presharded(dataset)
+        return cache(dataset, *args, **kwargs)
+
+    return cached
 
 
 # The last strategy that connects to other processes: a weak reference, or what returns None.
