@@ -106,7 +106,8 @@ class Hangs:
         training = [view for view in views if _trains(view)]
         has_begun = any(view.step is not None or view.rows > 0 or _steps(view) > 0 for view in training)
         with_rows = self._feed_state.with_rows
-        returned = tuple(view.name for view in views if view.state is NodeState.DONE)
+        done = (view.name for view in views if view.state is NodeState.DONE)
+        returned = tuple(name for name in done if role_of(name).in_tf_cluster)
         suspicions = {}
         for rank in sorted(asked):
             if _may_hang(views[rank]):
