@@ -469,6 +469,18 @@ def test_a_strategy_that_was_forgotten_is_told_even_after_a_moment(run):
     assert [cluster.logs(node.name).count(told) for node in cluster.nodes] == [1, 1]
 
 
+def test_rates_are_those_of_the_last_epoch_that_all_nodes_have_ended(training, nodes):
+    cluster = training(activity(epochs=1, learning_rate=0.5), activity(epochs=1, learning_rate=0.1))
+    told = "Learning rates differ (worker:0 0.5, worker:1 0.1). Give all nodes the same callbacks."
+    assert cluster.view().verdict == told
+    nodes.send(m.Activity(m.NodeActivity(**activity(epochs=2, learning_rate=0.2)), rank=0))
+    nodes.settle()
+    assert cluster.view().verdict == told, "the other one has not said what it has ended the second epoch with"
+    nodes.send(m.Activity(m.NodeActivity(**activity(epochs=2, learning_rate=0.2)), rank=1))
+    nodes.settle()
+    assert "Learning rates" not in cluster.view().verdict
+
+
 def fit_at_rates(only_chief, ctx):
     import keras
     import numpy as np

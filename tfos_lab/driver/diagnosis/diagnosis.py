@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import threading
 from collections import deque
@@ -82,6 +83,42 @@ class Stragglers:
         return {node: found[node] for node, count in updates.items() if count >= _UPDATES}
 
 
+# What a schedule computes may differ in its last bits. So many epochs of each node are remembered.
+_SAME_RATE = 1e-4
+_EPOCHS = 8
+
+
+class LearningRates:
+    """Compares the learning rates with which nodes have ended the same epoch, which they report at different moments.
+
+    With different ones, each trains a model of its own, as it updates that itself.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[int, float]] = {}
+
+    def note(self, nodes: Sequence[NodeView]) -> dict[str, float]:
+        """Return the rates of two nodes that differ most, if they do in the last epoch that all have ended."""
+        for node in nodes:
+            seen = node.activity
+            if seen is None or seen.learning_rate is None or node.job_name == "run" or not trains(node):
+                continue
+            known = self._known.setdefault(node.name, {})
+            if any(epoch > seen.epochs for epoch in known):
+                known.clear()  # the node has started again
+            known[seen.epochs] = seen.learning_rate
+            while len(known) > _EPOCHS:
+                del known[min(known)]
+        shared = set.intersection(*map(set, self._known.values())) if self._known else set()
+        if not shared:
+            return {}
+        rates = {name: known[max(shared)] for name, known in self._known.items()}
+        low, high = min(rates, key=rates.__getitem__), max(rates, key=rates.__getitem__)
+        if math.isclose(rates[low], rates[high], rel_tol=_SAME_RATE):
+            return {}
+        return {name: rates[name] for name in rates if name in (low, high)}
+
+
 # The figures of a node that a verdict, and the badge of a slower node, are made from.
 _JUDGED = ("step_s", "waits_rows", "waits_data", "waits_peers", "computes", "python", "slower")
 
@@ -94,6 +131,7 @@ class Assessor:
         self._time_left = TimeLeft()
         self._usage = UsageLog()
         self._stragglers = Stragglers()
+        self._rates = LearningRates()
         self._last = Verdict(Kind.UNKNOWN)
         # What it was made from: of nodes that end, the last figures are of how they save and wait.
         self._told: dict[str, NodeActivity | None] = {}
@@ -142,7 +180,7 @@ class Assessor:
         if self._is_kept(view):
             verdict = self._last
         else:
-            verdict = judge(view.nodes, view.feeds)
+            verdict = judge(view.nodes, view.feeds, self._rates.note(view.nodes))
             if verdict.kind is not Kind.UNKNOWN:
                 self._last, self._told = verdict, {node.name: node.activity for node in view.nodes}
         # No speed helps a model that learns no more.

@@ -8,9 +8,8 @@ others, and waiting explains why nodes compute little.
 from __future__ import annotations
 
 import functools
-import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -27,7 +26,6 @@ _NEARLY_ALWAYS = 0.8
 _BUSY_GPU = 0.8
 # Nobody asks why shorter steps are slow.
 _SHORT_STEP_S = 0.05
-_SAME_RATE = 1e-4
 # A table of fewer partitions for each node is delivered by fewer tasks than could.
 _PARTITIONS = 2
 
@@ -55,12 +53,12 @@ class Verdict:
     text: str = ""
 
 
-def judge(nodes: Sequence[NodeView], feeds: Sequence[FeedView] = ()) -> Verdict:
-    """Return what limits training, or that it is not what was meant."""
+def judge(nodes: Sequence[NodeView], feeds: Sequence[FeedView], rates: Mapping[str, float]) -> Verdict:
+    """Return what limits training, or that it is not what was meant; ``rates`` are learning rates that differ."""
     if _train_apart(nodes):
         text = "Each node trains a model of its own. Build it under ctx.strategy().scope()."
         return Verdict(Kind.SEPARATE, text)
-    if rates := _rates_apart(nodes):
+    if rates:
         told = ", ".join(f"{node} {format_metric(rate)}" for node, rate in rates.items())
         return Verdict(Kind.SEPARATE, f"Learning rates differ ({told}). Give all nodes the same callbacks.")
     figures = figures_of(nodes, feeds)
@@ -76,24 +74,6 @@ def _train_apart(nodes: Sequence[NodeView]) -> bool:
     """Whether several nodes train, and each of them a model that the others know nothing of; independent runs may."""
     training = [node for node in nodes if trains(node) and node.job_name != "run"]
     return len(training) > 1 and all(node.activity is not None and node.activity.trains_alone for node in training)
-
-
-def _rates_apart(nodes: Sequence[NodeView]) -> dict[str, float]:
-    """Return the learning rates of two nodes that have ended an epoch together with different ones.
-
-    Each node updates the model itself, so that they then train different ones. What a schedule computes may differ in
-    its last bits.
-    """
-    ended: dict[int, dict[str, float]] = {}
-    for node in nodes:
-        seen = node.activity
-        if trains(node) and node.job_name != "run" and seen is not None and seen.learning_rate is not None:
-            ended.setdefault(seen.epochs, {})[node.name] = seen.learning_rate
-    for rates in ended.values():
-        low, high = min(rates, key=rates.__getitem__), max(rates, key=rates.__getitem__)
-        if not math.isclose(rates[low], rates[high], rel_tol=_SAME_RATE):
-            return {node: rates[node] for node in rates if node in (low, high)}
-    return {}
 
 
 # ---- one node -------------------------------------------------------------------------------------------------------
