@@ -60,7 +60,8 @@ def patch_strategy() -> None:
     for name in ("_experimental_distribute_dataset", "_distribute_datasets_from_function"):
         patch_once(extended, name, _in_place_on_a_cpu)
     patch_once(extended, "_initialize_multi_worker", _noting_strategy)
-    patch_once(tf.data.Dataset, "cache", _noting_kept_rows)
+    datasets = sys.modules.get("tensorflow.python.data.ops.dataset_ops")
+    patch_once(getattr(datasets, "DatasetV2", None), "cache", _noting_kept_rows)
 
 
 def _noting_kept_rows(cache: Callable[..., tf.data.Dataset]) -> Callable[..., tf.data.Dataset]:
