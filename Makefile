@@ -67,11 +67,12 @@ golden: test-tools  ## write tests/golden anew, the cards of a dozen runs and th
 test-tools: setup  ## install what the tests need beyond setup: Chromium
 	@.ci/test-tools
 
-check: setup  ## lint, formatting, types (Python and TypeScript) and import layers, in seconds
+check: setup  ## lint, formatting, types (Python and TypeScript), import layers, and the page of faults, in seconds
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+	$(PYTHON) -m pytest --quiet tests/faults/test_table.py -k page  # it names tests, which may have other names now
 	$(PYTHON) extensions/build.py check
 
 format: setup  ## format the code, and fix what ruff can fix

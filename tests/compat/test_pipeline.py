@@ -1,7 +1,7 @@
 """TensorFlowOnSpark's stages of Spark ML: arguments, parameters, training, and which model is scored.
 
-`tests/scoring/test_mapped.py` has the rules by which inputs and outputs are named; `programs/suite.py` all of it on a
-cluster.
+`tests/scoring/test_mapped.py` has the rules by which inputs and outputs are named; `tests/rigs/test_programs.py` all of
+it on a cluster.
 """
 
 from __future__ import annotations

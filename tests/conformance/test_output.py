@@ -86,7 +86,7 @@ def test_the_chief_s_output_is_in_the_run_s_folder(saved):
     assert note.endswith(f" in {output}")
 
 
-@pytest.mark.one_spark
+@pytest.mark.back_ends("inline", "local")
 def test_the_model_is_loaded_unchanged_into_the_kernel(saved):
     assert saved.cluster.model_path == saved.cluster.run_dir / "output" / "model.keras"
     model = saved.cluster.model()

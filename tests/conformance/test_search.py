@@ -91,7 +91,7 @@ def test_trials_are_clusters_of_their_own_sizes(search):
     assert list(found.table["cluster_size"]) == [3, 2, 1]
 
 
-@pytest.mark.back_ends("local-session", "standalone")
+@pytest.mark.back_ends("local-session")
 def test_each_trial_is_fed_all_rows(search, spark):
     def total(args, ctx):
         import time
@@ -105,11 +105,9 @@ def test_each_trial_is_fed_all_rows(search, spark):
         time.sleep(0.1)
         return None
 
-    sizes = {1: 1, 7: 1} if spark.sparkContext.master.startswith("local") else {1: 1, 7: 2}
-    found = search(
-        total, {"batch": [1, 7]}, cluster_size=lambda params: sizes[params["batch"]], mode="max", data=spark.range(40),
-        epochs=2, objects=True,
-    )  # fmt: skip
+    sizes = {1: 1, 7: 2}
+    options = {"mode": "max", "data": spark.range(40), "epochs": 2, "objects": True, "slots": 2}
+    found = search(total, {"batch": [1, 7]}, cluster_size=lambda params: sizes[params["batch"]], **options)
     assert found[0].value == 80
     assert [trial.state for trial in found] == ["done", "done"]
     assert found[1].metric == 80 / sizes[7]

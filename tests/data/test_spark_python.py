@@ -25,10 +25,12 @@ def run_on(rows):
     return tfos_lab.run(count, cluster_size=1, data=rows, env=QUICK_ENV).wait()["chief:0"]
 
 
-def test_records_are_written_with_this_python_unless_another_was_chosen(new_spark, monkeypatch, tmp_path):
+@pytest.mark.full
+def test_records_are_written_with_this_python_unless_another_was_chosen(spark, monkeypatch, tmp_path):
     # What the first `python3` of the PATH often is: one without our packages.
     poor_python = str(make_bare_python(tmp_path / "poor", hidden={"numpy", "pyarrow"}))
-    spark = new_spark("local[1]", python=poor_python)
+    monkeypatch.setenv("PYSPARK_PYTHON", poor_python)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", poor_python)
     rows, path = spark.range(10), str(tmp_path / "records")
     with pytest.raises(ConfigError) as refused:
         write_tfrecords(rows, path)

@@ -218,9 +218,16 @@ def test_small_files_share_a_task_and_large_ones_have_one_each(spark, tmp_path):
     assert read_tfrecords(spark, str(tmp_path), "id long").rdd.getNumPartitions() == 4
 
 
-def test_executors_and_driver_need_neither_tfos_lab_nor_the_crc_library(new_spark, tmp_path):
-    python = make_bare_python(tmp_path / "bare", hidden={"google_crc32c", "tensorflow"})
-    spark = new_spark("local-cluster[1,1,1500]", python=python)
+def test_executors_need_neither_tfos_lab_nor_the_crc_library(spark, tmp_path, monkeypatch):
+    def missing(_):
+        from importlib.util import find_spec
+
+        return [name for name in ("tfos_lab", "pyarrow") if find_spec(name) is None]
+
+    python = make_bare_python(tmp_path / "bare", hidden={"google_crc32c", "tensorflow"}, elsewhere=True)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(python))
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
+    assert spark.sparkContext.parallelize([0], 1).mapPartitions(missing).collect() == ["tfos_lab"]
     df = spark.range(50).selectExpr("id", "transform(sequence(0, 30), i -> cast(i as float)) as x")
     write_tfrecords(df, str(tmp_path / "records"), compression="gzip")
     assert rows_of(read_tfrecords(spark, str(tmp_path / "records"))) == rows_of(df)

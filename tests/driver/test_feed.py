@@ -365,13 +365,17 @@ def test_files_of_lines_that_differ_are_refused(refusal, folder):
 @pytest.mark.parametrize(
     ("name", "line", "words"),
     [
-        ("a.csv", "{0},{0}\n", "row 500,001 (the header is row 1): column 'x': CSV conversion error to int64: invalid"),
-        ("a.json", '{{"id": {0}, "x": {0}}}\n', "row 500,001: column 'x': Failed to convert JSON to int64"),
+        (
+            "a.csv",
+            "{:100},{}\n",
+            "row 60,001 (the header is row 1): column 'x': CSV conversion error to int64: invalid",
+        ),
+        ("a.json", '{{"id": {:100}, "x": {}}}\n', "row 60,001: column 'x': Failed to convert JSON to int64"),
     ],
 )
 def test_a_value_that_does_not_fit_is_named_with_its_row_however_late_it_comes(start, folder, name, line, words):
-    lines = ["id,x\n"] if name == "a.csv" else [line.format(0)]
-    lines += [line.format(number) for number in range(1, 500_000)] + [line.format(0.5)]
+    lines = ["id,x\n"] if name == "a.csv" else [line.format(0, 0)]  # more than are read at once: 4 MiB
+    lines += [line.format(number, number) for number in range(1, 60_000)] + [line.format(0, 0.5)]
     path = written(folder / name, "".join(lines))
     cluster = start(read)
     cluster.train(path, columns=["x"])

@@ -1,15 +1,12 @@
-"""The MNIST programs of ``examples/``: all of them on local Spark, and one on a standalone cluster."""
+"""The MNIST programs of ``examples/``, on local Spark; on YARN, ``tests/rigs`` gives programs to spark-submit."""
 
 from __future__ import annotations
 
 import re
 
-import numpy as np
 import pytest
 
-from tests.examples.conftest import EXPORT, TRAINING
-from tests.support.spark_submit import Submit, succeeded
-from tfos_lab.data import mnist
+from tests.examples.conftest import TRAINING
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.spark]
 
@@ -34,29 +31,10 @@ def check_lines(predictions, data, printed):
     assert agreeing / len(pairs) == pytest.approx(accuracy_in(printed), abs=1e-3)
 
 
-def check_models(folder):
-    assert (folder / "models" / "export" / "saved_model.pb").is_file()
-    assert (folder / "models" / "model.keras").is_file()
-
-
 def test_rows_from_spark_train_by_fit_and_the_model_is_saved(programs, trained):
     assert accuracy_in(trained) > ACCURACY
-    check_models(programs.folder)
-
-
-def test_spark_submit_trains_on_a_standalone_cluster(spark_sessions, standalone, tmp_path):
-    spark_sessions.close()  # one may hold the cores of the cluster
-    submit = Submit(standalone, tmp_path)
-    digits = mnist(download=False)
-    images = {"train": (digits.x_train[:1600], digits.y_train), "test": (digits.x_test[:160], digits.y_test)}
-    for name, (pixels, labels) in images.items():
-        (tmp_path / name).mkdir()
-        rows = np.column_stack([labels[: len(pixels)], pixels.reshape(len(pixels), -1)])
-        for part, lines in enumerate(np.array_split(rows, 2)):
-            np.savetxt(tmp_path / name / f"part-{part}", lines, "%d", ",")
-    printed = succeeded(submit.run("mnist/train_spark.py", "--data", tmp_path, *TRAINING, *EXPORT))
-    assert accuracy_in(printed) > ACCURACY
-    check_models(tmp_path)
+    assert (programs.folder / "models" / "export" / "saved_model.pb").is_file()
+    assert (programs.folder / "models" / "model.keras").is_file()
 
 
 @pytest.mark.parametrize("program", ["train_spark_loop.py", "train_files.py"])

@@ -343,7 +343,7 @@ def own_loop(keras, model, dataset, strategy, epochs):
     return {"loss": shown}
 
 
-@ordinary("a loop of your own with `tf.nn.compute_average_loss`", label="z", train=own_loop, short=True)
+@ordinary("a loop of your own with `tf.nn.compute_average_loss`", label="z", weight="u", train=own_loop, short=True)
 def loop(keras):
     return plain(keras, keras.optimizers.Adam(0.01))
 

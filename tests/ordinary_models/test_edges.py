@@ -1,8 +1,7 @@
 """Training on N nodes equals training in one process on the same global batches, to 1e-5, in every reported number.
 
-For numbers of rows and nodes, batch sizes and partitions at the edges, with and without weights: with Keras 3, with
-tf_keras, and in a custom loop with ``tf.nn.compute_average_loss(…, sample_weight=w)``. Other models and optimizers are
-in `test_ordinary_models.py`.
+For numbers of rows and nodes, batch sizes and partitions at the edges, with and without weights: with Keras 3, and with
+tf_keras. Other models, a loop of the user's among them, and optimizers are in `test_ordinary_models.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ EPOCHS = 2
 # One pass to record the batches, the epochs of training, and `evaluate`.
 READINGS = EPOCHS + 2
 NODES = {"keras": 3, "tf_keras": 2}
-# How rows become steps is the same whoever trains on them, and `test_batches` has its laws: all loops have the edges at
+# How rows become steps is the same whoever trains on them, and `test_batches` has its laws: tf_keras has the edges at
 # which some rows do not count, and Keras has all edges. Each has the rows of its partitions, the batch size, whether it
 # is weighted, the remainder, and whether the length of an epoch is known before training.
 EDGES = {
@@ -32,12 +31,8 @@ EDGES = {
     "a length that is not known yet": ([40, 0, 33], 8, False, "exact", False),
     "a row more than full batches": ([96, 1], 16, False, "exact", True),
 }
-LOOPS = {"keras": list(EDGES), "tf_keras": list(EDGES)[:2], "by hand": list(EDGES)[:2]}
-# What one cluster trains, by its Keras: a loop at an edge after another.
-TRAININGS = {
-    keras: [(loop, edge) for loop in loops for edge in LOOPS[loop]]
-    for keras, loops in {"keras": ("keras", "by hand"), "tf_keras": ("tf_keras",)}.items()
-}
+# What one cluster trains, by its Keras: at an edge after another.
+TRAININGS = {"keras": list(EDGES), "tf_keras": list(EDGES)[:2]}
 
 
 def rows_of(partitions):
@@ -69,18 +64,18 @@ def train_examples(args, ctx):
     # To make graphs faster that run a few times takes longer than to run them.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     strategy, found = ctx.strategy(), []
-    for number, (loop, edge) in enumerate(TRAININGS[keras]):
+    for number, edge in enumerate(TRAININGS[keras]):
         partitions, batch_size, weighted, remainder, is_known = EDGES[edge]
         weight = "weight" if weighted else None
         dataset = ctx.dataset(batch_size, features=["x", "id"], label="y", weight=weight, remainder=remainder)
         batches = dataset.map(lambda features, y, w: (features["id"], y, w))
         rows = dataset.map(lambda features, y, w: (features["x"], y, w))
         mine = recorded(batches) if is_known else None
-        together = train(loop, rows, strategy)
+        together = train(rows, strategy)
         shares = of_all_nodes(ctx, Path(folder) / str(number), recorded(batches) if mine is None else mine)
         steps = [[row for share in step for row in share] for step in zip(*shares, strict=True)]
         assert sorted(row for step in steps for row in step) == list(range(sum(partitions)))
-        alone = train(loop, global_batches(partitions, steps, weighted), None) if ctx.is_chief else None
+        alone = train(global_batches(partitions, steps, weighted), None) if ctx.is_chief else None
         found.append((together, alone))
     return found
 
@@ -101,19 +96,19 @@ def global_batches(partitions, steps, weighted):
 
 
 @functools.cache
-def made_model(loop, strategy):
+def made_model(strategy):
     """Return the model of a strategy, and the weights that it begins with: it is tracing it that takes seconds."""
     import tensorflow as tf
     from tensorflow import keras
 
     with (strategy or tf.distribute.get_strategy()).scope():
         keras.utils.set_random_seed(3)
-        # In a loop of one's own, nobody adds up losses by rows.
-        penalty = keras.regularizers.L2(0.1) if loop != "by hand" else None
         inputs = keras.Input((3,))
-        hidden = keras.layers.Dense(
-            4, "tanh", kernel_regularizer=keras.regularizers.L2(0.01), activity_regularizer=penalty
-        )(inputs)
+        penalties = {
+            "kernel_regularizer": keras.regularizers.L2(0.01),
+            "activity_regularizer": keras.regularizers.L2(0.1),
+        }
+        hidden = keras.layers.Dense(4, "tanh", **penalties)(inputs)
         model = keras.Model(inputs, keras.layers.Dense(1, "sigmoid")(hidden))
         model.compile(
             keras.optimizers.SGD(0.5),
@@ -124,11 +119,11 @@ def made_model(loop, strategy):
     return model, model.get_weights()
 
 
-def train(loop, rows, strategy):
-    """Train as a loop does, from the same weights; return all numbers that are reported, and the weights."""
-    model, weights = made_model(loop, strategy)
+def train(rows, strategy):
+    """Train from the same weights; return the weights, and all numbers that are reported."""
+    model, weights = made_model(strategy)
     model.set_weights(weights)
-    numbers = train_by_hand(model, rows, strategy) if loop == "by hand" else fit(model, rows)
+    numbers = fit(model, rows)
     return [weight.tolist() for weight in model.get_weights()], numbers
 
 
@@ -144,32 +139,6 @@ def fit(model, rows):
     return [*live, *epochs, evaluated, {"steps": int(model.optimizer.iterations.numpy()) - taken}]
 
 
-def train_by_hand(model, rows, strategy):
-    import tensorflow as tf
-
-    def step(x, y, w):
-        with tf.GradientTape() as tape:
-            losses = tf.keras.losses.binary_crossentropy(tf.reshape(y, (-1, 1)), model(x, training=True))
-            if strategy is None:
-                loss = tf.reduce_mean(w * losses) + tf.add_n(model.losses)
-            else:
-                loss = tf.nn.compute_average_loss(losses, sample_weight=w)
-                loss += tf.nn.scale_regularization_loss(tf.add_n(model.losses))
-        gradients = tape.gradient(loss, model.trainable_variables)
-        model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-        return loss
-
-    def take(batch):
-        return step(*batch) if strategy is None else strategy.reduce("SUM", strategy.run(traced, args=batch), axis=None)
-
-    traced = tf.function(step, reduce_retracing=True)
-    batches = rows if strategy is None else strategy.experimental_distribute_dataset(rows)
-    live = [{"loss": float(take(batch))} for _ in range(EPOCHS) for batch in batches]
-    for _ in rows:  # as often as `fit` and `evaluate` read the rows
-        pass
-    return live
-
-
 # ---- tests ----------------------------------------------------------------------------------------------------------
 
 
@@ -178,7 +147,7 @@ def test_nodes_train_as_one_process_does(keras, tmp_path, spark_sessions):
     spark, env = spark_sessions.get("local"), {"TF_USE_LEGACY_KERAS": "1"} if keras == "tf_keras" else {}
     options = {"cluster_size": NODES[keras], "env": env, "spark": spark, "name": "exact"}
     with tfos_lab.run(train_examples, (keras, str(tmp_path)), **options) as cluster:
-        for _, edge in TRAININGS[keras]:
+        for edge in TRAININGS[keras]:
             cluster.train(frame_of(spark, EDGES[edge][0]), epochs=READINGS)
         results = list(cluster.wait(timeout=400).values())
     for number, training in enumerate(TRAININGS[keras]):

@@ -1,6 +1,6 @@
 """A suite as projects wrote it for TensorFlowOnSpark: unittest, MASTER, one SparkContext for a class.
 
-Clusters that are fed, and that read nothing; a stream; an estimator and its model; examples made by tasks.
+Clusters that are fed, and that read nothing; a stream; examples made by tasks.
 """
 
 import argparse
@@ -11,16 +11,13 @@ import threading
 import time
 import unittest
 
-import numpy as np
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 from pyspark.streaming import StreamingContext
 
 from tensorflowonspark import TFCluster, TFNode, dfutil
-from tensorflowonspark.pipeline import TFEstimator, TFModel
 
 NODES = int(os.environ.get("SPARK_WORKER_INSTANCES", "2"))
-WEIGHTS = [3.14, 1.618]
 
 
 def square_all(args, ctx):
@@ -41,33 +38,6 @@ def take_enough(args, ctx):
     feed.terminate()
     with open(os.path.join(args.folder, "seen-%d" % ctx.executor_id), "w") as out:
         out.write(" ".join(rows))
-
-
-def train_line(args, ctx):
-    """Fit two weights to the rows of the feed, and save them as a SavedModel with a named signature."""
-    import tensorflow as tf
-
-    class Line(tf.Module):
-        def __init__(self):
-            super().__init__()
-            self.weights = tf.Variable([[0.0], [0.0]], name="weights")
-
-        @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32, name="features")])
-        def predict(self, features):
-            y = tf.matmul(features, self.weights)
-            return {"prediction": y, "doubled": 2.0 * y}
-
-    feed = TFNode.DataFeed(ctx.mgr, input_mapping=args.input_mapping)
-    x, y = [], []
-    while not feed.should_stop():
-        batch = feed.next_batch(args.batch_size)
-        if len(batch["labels"]) > 0:
-            x.extend(batch["features"])
-            y.extend(batch["labels"])
-    if ctx.job_name == "chief":
-        line = Line()
-        line.weights.assign(np.linalg.lstsq(np.array(x), np.array(y).reshape(-1, 1), rcond=None)[0])
-        tf.saved_model.save(line, args.export_dir, signatures={"serving_default": line.predict})
 
 
 class SuiteTest(unittest.TestCase):
@@ -215,38 +185,6 @@ class SuiteTest(unittest.TestCase):
         cluster.shutdown()
         self.assertEqual(self.said("worker"), ["42.0"])
         self.assertEqual(len(self.said("ps")), 1)
-
-    # ---- stages of Spark ML ----
-
-    def test_an_estimator_trains_and_its_model_transforms(self):
-        features = np.random.RandomState(42).rand(200, 2)
-        labels = features.dot(WEIGHTS)
-        rows = [(x.tolist(), float(y)) for x, y in zip(features, labels)]
-        # In one partition: each of Spark's workers that scores imports TensorFlow.
-        df = self.spark.createDataFrame(rows, ["col1", "col2"]).coalesce(1)
-        args = {"learning_rate": 0.1}
-        estimator = (
-            TFEstimator(train_line, args)
-            .setInputMapping({"col1": "features", "col2": "labels"})
-            .setExportDir(self.folder)
-            .setClusterSize(NODES)
-            .setMasterNode("chief")
-            .setNumPS(0)
-            .setBatchSize(10)
-            .setEpochs(2)
-            .setGraceSecs(1)
-        )
-        model = estimator.fit(df)
-        self.assertTrue(os.path.isdir(self.folder))
-        self.assertIsInstance(model, TFModel)
-
-        model.setInputMapping({"col1": "features"}).setOutputMapping({"prediction": "col_out"})
-        model.setSignatureDefKey("serving_default").setTagSet("serve").setExportDir(self.folder).setBatchSize(7)
-        out = model.transform(df)
-        self.assertEqual(out.columns, ["col_out"])
-        found = [row.col_out[0] for row in out.collect()]
-        self.assertEqual(len(found), len(rows))
-        self.assertTrue(np.allclose(found, labels, atol=1e-3))
 
     def test_examples_are_made_by_tasks(self):
         df = self.spark.createDataFrame([(i, "row %d" % i) for i in range(6)], ["number", "text"])
