@@ -22,33 +22,11 @@ OF_TF_KERAS = {
     "plain_batch_normalization",
     "synchronized_batch_normalization",
 }
-# Of Keras 3, these differ from another model in their layers only, or in what an optimizer does with the sum of all
-# nodes' gradients, which is nothing that tfos_lab knows of.
-LIKE_OTHERS = {
-    "adafactor",
-    "adamw",
-    "attention",
-    "clipnorm",
-    "clipvalue",
-    "ema_overwrites",
-    "ftrl",
-    "gru",
-    "images_of_images",
-    "l2",
-    "lion",
-    "muon",
-    "rmsprop",
-    "weight_decay",
-}
 
 
 def chosen(keras):
-    """Return what is trained here; each leg of ``make matrix`` trains all."""
-    return [
-        one
-        for one in ORDINARY.values()
-        if keras in one.keras and (one.name not in LIKE_OTHERS if keras == KERAS else one.name in OF_TF_KERAS)
-    ]
+    """Return all models of Keras 3, and some of tf_keras; the others are trained by ``make matrix LEG=tf_keras``."""
+    return [one for one in ORDINARY.values() if keras in one.keras and (keras == KERAS or one.name in OF_TF_KERAS)]
 
 
 @pytest.fixture(scope="module")
