@@ -63,11 +63,12 @@ def classifying():
 def test_two_workers_and_one_ps_learn_the_digits_asynchronously(run, spark, digits):
     test_set = digits.x_test.reshape(-1, 28 * 28) / np.float32(255), digits.y_test
     cluster = run(classifying(), test_set, cluster_size=3, num_ps=1, master_node=None)
-    epochs = 3
+    # After 6 epochs, one beginning in some thousands is below the bound; after 10, all are a hundredth above it.
+    epochs = 10
     cluster.train(digits.train_df(spark), epochs=epochs)
     results = cluster.wait(timeout=200)
     accuracies, steps = zip(results["worker:0"], results["worker:1"], strict=True)
-    assert max(accuracies) > 0.8
+    assert max(accuracies) >= 0.95
     # Workers that update the count at the same time may count one step for two.
     assert max(steps) > 0.9 * epochs * len(digits.x_train) / 32
     assert [node.state for node in cluster.nodes] == ["done"] * 3
