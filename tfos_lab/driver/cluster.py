@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from tfos_lab.core.config import ClusterConfig, RowOptions
 from tfos_lab.core.launchers import LauncherTraits
 from tfos_lab.core.listener import Listener
-from tfos_lab.core.messages import INPUT_QUEUE, KEPT, LogRecord
+from tfos_lab.core.messages import INPUT_QUEUE, KEPT, FilePiece, FromAgent, LogRecord
 from tfos_lab.core.options import given_options, takes_options
 from tfos_lab.core.roles import NodeSpec
 from tfos_lab.core.states import RunState
@@ -31,10 +31,9 @@ from tfos_lab.driver.bus import Bus
 from tfos_lab.driver.cells import Cells
 from tfos_lab.driver.diagnosis.diagnosis import Assessor, Diagnosis
 from tfos_lab.driver.feed.feeding import UNFED, Feeding
-from tfos_lab.driver.feed.job import HeadLost
 from tfos_lab.driver.files.events import EventFileReceiver
 from tfos_lab.driver.files.output import OutputReceiver
-from tfos_lab.driver.head import LAST_ERRORS_S, Head
+from tfos_lab.driver.head import LAST_ERRORS_S, Head, HeadLost
 from tfos_lab.driver.history import History
 from tfos_lab.driver.logs import LogWriter, read_log, read_logs
 from tfos_lab.driver.metrics import draw_cluster, metrics_frame
@@ -48,7 +47,7 @@ from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.runs.keep import keep_newest
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.driver.shown import ShownFiles
-from tfos_lab.driver.state.cluster_state import RestartBudget
+from tfos_lab.driver.state.cluster_state import MOVES, STOP_EXTRA_S, RestartBudget
 from tfos_lab.driver.state.events import (
     ClusterView,
     EvaluatorFailed,
@@ -89,7 +88,6 @@ logger = logging.getLogger(__name__)
 
 # Short enough that ■ in a notebook is quick: Python sees an interrupt between two waits.
 WAIT_STEP_S = 0.1
-STOP_EXTRA_S = 5.0
 # Spark takes a while to replace a lost executor.
 _SLOTS_POLL_S = 1.0
 
@@ -588,27 +586,20 @@ class Cluster:
         Waits while nodes on other hosts send what they have written to ``ctx.output_dir``, and while nodes put their
         event files at a remote ``log_dir``; a second call with ``grace=0`` does not.
         """
-        self._stop(grace, awaits_puts=True)
+        self._stop(grace, () if self._stopping and grace == 0.0 else MOVES)
 
-    def _stop(self, grace: float | None, *, awaits_puts: bool) -> None:
+    def _stop(self, grace: float | None, awaits: tuple[type[FromAgent], ...]) -> None:
         self._start_recording()
         with self._changing:
-            is_in_haste, self._stopping = self._stopping and grace == 0.0, True
+            self._stopping = True
             head = self.head
             head.listen()  # a cluster that was never launched ends in the same way
-        head.request(lambda now_s: head.state.stop(now_s, grace_s=grace))
+        head.request(lambda now_s: head.state.stop(now_s, grace_s=grace, awaits=awaits))
         head.launcher.cancel()
-        limit_s = (self.config.grace if grace is None else grace) + STOP_EXTRA_S
-        deadline = time.monotonic() + limit_s
         while not head.over.wait(WAIT_STEP_S):
-            if not is_in_haste:
-                moved_at = max(head.piece_at, head.put_at) if awaits_puts else head.piece_at
-                deadline = max(deadline, moved_at + STOP_EXTRA_S)
-            if time.monotonic() > deadline:
-                logger.warning("cluster %s did not end within %.0f s", self.id, limit_s)
-                break
-        head.launcher.close()
-        head.request(head.state.give_up)
+            pass
+        if head.state.gave_up:
+            logger.warning("cluster %s did not end in time: not all nodes have said how they ended", self.id)
         head.join(STOP_EXTRA_S)
         self._abandon(head, RunState.STOPPED)
         self._finish_recording()
@@ -632,7 +623,7 @@ class Cluster:
         """Stop at once, waiting for no store, and remove what other processes see of the cluster; for Python's exit."""
         try:
             if not self.ended:
-                self._stop(0.0, awaits_puts=False)
+                self._stop(0.0, (FilePiece,))
             self._join_recorders()
         finally:
             if self.publisher is not None:

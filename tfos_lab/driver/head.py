@@ -8,14 +8,13 @@ clocks; the head does what they ask for.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import queue
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -40,7 +39,7 @@ from tfos_lab.driver.state.instructions import (
     StartAll,
 )
 from tfos_lab.driver.state.questions import Questions, Wanted
-from tfos_lab.errors import FeedError, NodeFailed, ReservationTimeout, TfosError
+from tfos_lab.errors import ClusterEnded, FeedError, NodeFailed, ReservationTimeout, TfosError
 from tfos_lab.launchers.gpus import shortage, uneven
 
 if TYPE_CHECKING:
@@ -64,6 +63,12 @@ _LONGEST_PATIENCE_S = 2.0
 # What each node sends several times a second does not concern the feed state.
 _FIGURES = frozenset({m.Reported, m.Activity, m.Logs})
 
+_T = TypeVar("_T")
+
+
+class HeadLost(Exception):
+    """A node was lost while somebody worked with these nodes, and others are started in their place."""
+
 
 class Head:
     """The nodes of one start. Safe to use from any thread: read the states under `lock`, change them with `request`.
@@ -82,9 +87,6 @@ class Head:
         The first error with which the launcher gave up.
     feeds, caught_up : int, bool
         How many of the cluster's feeds these nodes have been given, and whether that is all that those before them had.
-    piece_at, put_at : float
-        When a node last sent a piece of a file, and when one last reported that it puts event files at a remote
-        ``log_dir``, by `time.monotonic`.
     """
 
     def __init__(self, cluster: Cluster, number: int) -> None:
@@ -92,11 +94,11 @@ class Head:
         self.cluster = cluster
         self.number = number
         self.lock = threading.RLock()
+        self._changed = threading.Condition(self.lock)
         self.over = threading.Event()
         self.launch_error: TfosError | None = None
         self.feeds = 0
         self.caught_up = number == 0
-        self.piece_at = self.put_at = 0.0
         self.state = ClusterState(
             cluster.node_specs,
             grace_s=config.grace,
@@ -143,18 +145,45 @@ class Head:
 
     def ask(self, ranks: AbstractSet[int], message: Wanted, timeout_s: float) -> dict[int, Any]:
         """Ask nodes, wait, and return what those answer that do so in time, by rank; none once all is over."""
-        told: queue.SimpleQueue[dict[int, Any]] = queue.SimpleQueue()
+        told: list[dict[int, Any]] = []
 
         def tell(answers: dict[int, Any], _now_s: float) -> list[Instruction]:
-            told.put(answers)
+            told.append(answers)
             return []
 
         if ranks:
             self.request(lambda now_s: self._questions.ask(ranks, message, now_s + timeout_s, tell))
-        while ranks and not self.over.is_set():
-            with contextlib.suppress(queue.Empty):
-                return told.get(timeout=TICK_S)
-        return {}
+        with self._changed:
+            while ranks and not (told or self.over.is_set()):
+                self._changed.wait(TICK_S)
+        return told[0] if told else {}
+
+    def await_rows(
+        self, look: Callable[[], _T], limit_s: float = math.inf, *, asked: str = "feed rows", moving: bool = False
+    ) -> _T | None:
+        """Wait until ``look`` returns something, and return that; None once the `Patience` for it is over.
+
+        That ends ``limit_s`` after now, or if they are ``moving`` after rows have moved. Raises as `check` does, and
+        ClusterEnded if all is done, which says what was ``asked``.
+        """
+        with self._changed:
+            patience = self.feed_state.patience(limit_s, rows=moving)
+            while not (seen := look()) and not patience.is_over and not self.state.state.is_ending:
+                self._changed.wait(TICK_S)
+        if seen or patience.is_over:
+            return seen or None
+        self.check(asked)
+        raise ClusterEnded(cluster=self.cluster.name, state=self.state.state, asked=asked)
+
+    def check(self, asked: str = "feed rows") -> None:
+        """Raise if nodes have failed, are started again (`HeadLost`), or were stopped."""
+        state = self.state.state
+        if state is RunState.RESTARTING:
+            raise HeadLost(self.state.reason)
+        if state is RunState.FAILED:
+            raise self.cluster.failure()
+        if state.stop_requested:
+            raise ClusterEnded(cluster=self.cluster.name, state=state, asked=asked)
 
     def ask_for_stacks(self, ranks: AbstractSet[int], timeout_s: float) -> dict[int, m.Stacks]:
         """Ask nodes where their threads are; the agent of a child that does not answer asks it with a signal."""
@@ -282,11 +311,12 @@ class Head:
                     with self.lock:
                         self._take(item)
                 is_behind = is_behind and self._listener.is_behind
-                if time.monotonic() - last_tick_s >= TICK_S:  # whatever the clock is set to
-                    last_tick_s = time.monotonic()
-                    with self.lock:
+                with self._changed:
+                    if time.monotonic() - last_tick_s >= TICK_S:  # whatever the clock is set to
+                        last_tick_s = time.monotonic()
                         self._tick(time.time(), behind=is_behind)
-                    is_behind = True
+                        is_behind = True
+                    self._changed.notify_all()
         except Exception as error:  # of ours: nobody would hear the nodes any more
             logger.exception("the driver of %s could not go on", self.cluster.id)
             failure, now_s = Failure("driver", type(error).__name__, str(error)), time.time()
@@ -301,6 +331,7 @@ class Head:
 
     def _tick(self, now_s: float, *, behind: bool) -> None:
         self._do(self.state.tick(now_s, behind=behind))
+        self.feed_state.tick(self.state.attended_s)
         for machine in (self._questions, self._hangs, self._unread):
             self._do(machine.tick(now_s))
 
@@ -383,7 +414,7 @@ class Head:
         if (rank := self._ranks.pop(connection, None)) is not None:
             self._do(self.state.disconnect(rank, time.time()))
 
-    def _handle(  # noqa: C901, PLR0912 - one case for each kind
+    def _handle(  # noqa: C901 - one case for each kind
         self, connection: int, message: m.FromAgent, now_s: float
     ) -> None:
         cluster, view = self.cluster, self.state.view_of(message.rank)
@@ -420,12 +451,9 @@ class Head:
             case m.CellWrote() | m.CellEnded():
                 cluster.cells.handle(message)
             case m.FilesListed() | m.FilePiece() | m.EventFilesPut() | m.Ended():
-                if isinstance(message, m.EventFilesPut):
-                    self.put_at = time.monotonic()
                 if isinstance(message, m.FilePiece):
-                    self.piece_at = time.monotonic()
-                    if (fetcher := self._fetchers.get((message.rank, message.folder))) is not None:
-                        self._do(fetcher.take(message))
+                    fetcher = self._fetchers.get((message.rank, message.folder))
+                    self._do(fetcher.take(message) if fetcher is not None else [])
                 self._do(cluster.event_files.handle(message))
                 self._do(cluster.output.handle(message, view))
 

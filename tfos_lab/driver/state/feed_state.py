@@ -7,6 +7,7 @@ produced. `EpochPlanner` then agrees on the steps of an epoch.
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,6 +36,20 @@ class Untouched:
     fails: bool
 
 
+@dataclass(eq=False)
+class Patience:
+    """How long somebody waits for nodes or rows: it lasts for as long as its owner holds it.
+
+    It `is_over` after ``limit_s`` in which the driver was running and, if it is of ``rows``, no row moved.
+    """
+
+    limit_s: float
+    rows: bool
+    is_over: bool = False
+    moves: int = -1
+    until_s: float = 0.0
+
+
 class FeedState:
     """All feeds of one cluster, one open at a time.
 
@@ -42,10 +57,11 @@ class FeedState:
     without parameter servers, they all take the same number of steps. Nodes that were started again ``resume``: their
     functions may continue after epochs that earlier nodes have read.
 
-    `moves` grows whenever rows arrive at a node, are committed, or are taken. `stopped_by` is the node that wants no
-    more rows, and `answering` has the locations of those that answer inferences, by rank. When it has `ended`, no
-    further feed will come. If the `caller_waits`, the one who feeds waits until the rows are taken, and fails the run
-    where they are not. If rows are `expected`, functions that return before they come have missed them.
+    `moves` grows whenever rows arrive at a node, are committed, or are taken, and when a task of Spark's ends.
+    `stopped_by` is the node that wants no more rows, and `answering` has the locations of those that answer inferences,
+    by rank. When it has `ended`, no further feed will come. If the `caller_waits`, the one who feeds waits until the
+    rows are taken, and fails the run where they are not. If rows are `expected`, functions that return before they come
+    have missed them.
 
     `missed` is the sentence for functions that have returned without any of the rows that were there for them; or None.
     """
@@ -70,6 +86,7 @@ class FeedState:
         self.missed: str | None = None
         self.stopped_by: str | None = None
         self.answering: dict[int, list[str]] = {}
+        self._waiting: weakref.WeakSet[Patience] = weakref.WeakSet()
 
     @property
     def ranks(self) -> list[int]:
@@ -85,6 +102,11 @@ class FeedState:
     def undecided(self) -> list[str]:
         """The nodes of which it is not known yet whether they read; until it is, no feed is opened."""
         return self._readers.undecided
+
+    @property
+    def not_answering(self) -> list[str]:
+        """The nodes that read, and do not answer inferences."""
+        return [self._names[rank] for rank in self.ranks if rank not in self.answering]
 
     @property
     def wants_objects(self) -> bool | None:
@@ -177,6 +199,7 @@ class FeedState:
     ) -> list[Instruction]:
         """Record how many partitions Spark's job will produce, and its tasks that have ended, and all; to be shown."""
         feed = self._feeds[number]
+        self.moves += (feed.tasks or (0, 0))[0] != (tasks or (0, 0))[0]
         feed.foreseen_partitions, feed.tasks = partitions, tasks
         return feed.progress(now_s) if feed.state == "open" else []
 
@@ -226,6 +249,22 @@ class FeedState:
             return []
         self.ended = True
         return [SendToAll(tuple(self._names), m.FeedsEnded())]
+
+    # ---- time -------------------------------------------------------------------------------------------------------
+
+    def patience(self, limit_s: float, *, rows: bool = False) -> Patience:
+        """Return when somebody is to wait no longer, from now on."""
+        patience = Patience(limit_s, rows)
+        self._waiting.add(patience)
+        return patience
+
+    def tick(self, attended_s: float) -> None:
+        """Time passes, in which the driver was running; called often."""
+        for one in self._waiting:
+            moves = self.moves if one.rows else 0
+            if moves != one.moves:
+                one.moves, one.until_s = moves, attended_s + one.limit_s
+            one.is_over = attended_s > one.until_s
 
     # ---- messages ---------------------------------------------------------------------------------------------------
 
