@@ -31,7 +31,6 @@ from tfos_lab.driver.bus import Bus
 from tfos_lab.driver.cells import Cells
 from tfos_lab.driver.diagnosis.diagnosis import Assessor, Diagnosis
 from tfos_lab.driver.feed.feeding import UNFED, Feeding
-from tfos_lab.driver.files.events import EventFileReceiver
 from tfos_lab.driver.files.output import OutputReceiver
 from tfos_lab.driver.head import LAST_ERRORS_S, Head, HeadLost
 from tfos_lab.driver.history import History
@@ -137,8 +136,7 @@ class Cluster:
         self.history = History(self.called_s)
         self.bus = Bus(self._on_events)
         self.log_writer = LogWriter(files, self.history.add_note)
-        self.event_files = EventFileReceiver(files.event_home, files.events, self.history.add_note)
-        self.output = OutputReceiver(files, of_all=config.collect == "all")
+        self.output = OutputReceiver(files, of_all=config.collect == "all", notify=self.history.add_note)
         self.shown = ShownFiles(files.path)
         self.cells = Cells()
         self.restarts = RestartBudget(config.restarts)
@@ -157,7 +155,7 @@ class Cluster:
         self.publisher = None
         if published:
             self.publisher = make_publisher(
-                files, lambda: self.event_files.folder, lambda: self.ended, tensorboard=config.tensorboard
+                files, lambda: self.output.events.folder, lambda: self.ended, tensorboard=config.tensorboard
             )
             self.publisher.publish()
 

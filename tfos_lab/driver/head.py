@@ -118,8 +118,6 @@ class Head:
         self._connections: dict[int, int] = {}
         self._ranks: dict[int, int] = {}
         self._refused: set[int] = set()
-        # Of what nodes are asked to send now and then, by rank and folder.
-        self._fetchers: dict[tuple[int, str], FileFetcher] = {}
         self._thread: threading.Thread | None = None
         self._listener = cluster.make_listener(*cluster.hosts, len(cluster.node_specs))
         self.address: m.DriverAddress = self._listener.address
@@ -192,8 +190,8 @@ class Head:
 
     def fetch(self, fetcher: FileFetcher, listed: m.FilesListed) -> None:
         """Have files of a node fetched that it has told of in its own way; does not wait for them."""
-        asked = fetcher.fetch(listed, listed.files)
-        self._fetchers[listed.rank, listed.folder] = fetcher
+        asked = fetcher.choose(listed)
+        self.cluster.output.expect(listed.rank, listed.folder, fetcher)
         self.request(lambda _now_s: asked)
 
     def stacks_of(self, node: str | None, timeout_s: float) -> dict[str, str]:
@@ -451,10 +449,6 @@ class Head:
             case m.CellWrote() | m.CellEnded():
                 cluster.cells.handle(message)
             case m.FilesListed() | m.FilePiece() | m.EventFilesPut() | m.Ended():
-                if isinstance(message, m.FilePiece):
-                    fetcher = self._fetchers.get((message.rank, message.folder))
-                    self._do(fetcher.take(message) if fetcher is not None else [])
-                self._do(cluster.event_files.handle(message))
                 self._do(cluster.output.handle(message, view))
 
     # ---- what the state machines ask for ----------------------------------------------------------------------------
@@ -475,10 +469,7 @@ class Head:
                 case Overdue(waited_s=waited_s):
                     self._on_overdue(waited_s)
                 case Finished():
-                    is_last = self.state.state is not RunState.RESTARTING
-                    if is_last:
-                        self.cluster.event_files.conclude()
-                    self.cluster.output.conclude(is_last=is_last)
+                    self.cluster.output.conclude(is_last=self.state.state is not RunState.RESTARTING)
                     self.over.set()
 
     def _send(self, rank: int, message: m.ToAgent) -> None:
@@ -520,6 +511,7 @@ class Head:
             payload_bytes=len(cluster.payload) if is_large else 0,
             log_dir=files.log_dir,
             events_dir=files.event_home,
+            events_probe=cluster.output.event_probe,
             backup_dir=files.backup if config.restarts else "",
             default_fs=cluster.stores.default_fs,
             working_dir=cluster.working_dir,

@@ -78,6 +78,10 @@ class FileFetcher:
         held = self.held.get(name) if self._part is None else None
         return held.size_bytes if held else 0
 
+    def choose(self, listed: m.FilesListed) -> list[Instruction]:
+        """Ask for what is wanted of a list."""
+        return self.fetch(listed, listed.files)
+
     def fetch(self, listed: m.FilesListed, files: list[m.ListedFile]) -> list[Instruction]:
         """Ask for these files of a list, in this order, and for nothing else any more."""
         self.drop()
