@@ -516,7 +516,7 @@ class Cluster:
         """
         if timeout is not None and not self._has_begun():
             self.head.await_start(timeout)
-        while not self.history.wait_for(self._has_begun, WAIT_STEP_S):
+        while not self.head.wait_for(self._has_begun, WAIT_STEP_S):
             pass
         if self.state is RunState.FAILED:
             self._raise_failure()
@@ -654,7 +654,7 @@ class Cluster:
             head.listen()
             self._launch_again(head)
             head.await_start(self.config.start_timeout)
-            while not self.history.wait_for(self._has_begun, WAIT_STEP_S) and not head.over.is_set():
+            while not head.wait_for(lambda: self._has_begun() or head.over.is_set(), WAIT_STEP_S):
                 pass
             # They may be lost before they run, such as with a host that Spark does not know to be gone.
             if head.state.state is RunState.RUNNING:

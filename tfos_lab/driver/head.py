@@ -151,10 +151,13 @@ class Head:
 
         if ranks:
             self.request(lambda now_s: self._questions.ask(ranks, message, now_s + timeout_s, tell))
-        with self._changed:
-            while ranks and not (told or self.over.is_set()):
-                self._changed.wait(TICK_S)
+        self.wait_for(lambda: told or not ranks or self.over.is_set())
         return told[0] if told else {}
+
+    def wait_for(self, look: Callable[[], _T], timeout_s: float | None = None) -> _T:
+        """Wait until ``look``, which is called under `lock`, returns something, or for so long; return that."""
+        with self._changed:
+            return self._changed.wait_for(look, timeout_s)
 
     def await_rows(
         self, look: Callable[[], _T], limit_s: float = math.inf, *, asked: str = "feed rows", moving: bool = False
@@ -164,12 +167,11 @@ class Head:
         That ends ``limit_s`` after now, or if they are ``moving`` after rows have moved. Raises as `check` does, and
         ClusterEnded if all is done, which says what was ``asked``.
         """
-        with self._changed:
+        with self.lock:
             patience = self.feed_state.patience(limit_s, rows=moving)
-            while not (seen := look()) and not patience.is_over and not self.state.state.is_ending:
-                self._changed.wait(TICK_S)
-        if seen or patience.is_over:
-            return seen or None
+            self.wait_for(lambda: look() or patience.is_over or self.state.state.is_ending)
+            if (seen := look()) or patience.is_over:
+                return seen or None
         self.check(asked)
         raise ClusterEnded(cluster=self.cluster.name, state=self.state.state, asked=asked)
 
@@ -322,6 +324,8 @@ class Head:
                 self._do([*self.state.fail(failure, now_s), *self.state.give_up(now_s)])
         finally:
             self.over.set()
+            with self._changed:
+                self._changed.notify_all()
             self.cluster.log_writer.close()
             self._listener.close()
             self.launcher.close()

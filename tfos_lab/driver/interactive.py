@@ -131,7 +131,7 @@ class InteractiveCluster(Cluster):
         """Wait for a cell's end, and return what it returned; ``on_step`` is called a few times a second."""
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
-            while not self.cells.wait(cell, _STEP_S):
+            while not self.head.wait_for(lambda: not cell.busy, _STEP_S):
                 on_step()
                 if self.ended:
                     super().wait(_INTERRUPT_S)  # it raises what has ended the nodes
@@ -149,7 +149,11 @@ class InteractiveCluster(Cluster):
         self.head.request(lambda _now_s: [SendTo(rank, message) for rank in cell.nodes])
         deadline = time.monotonic() + _INTERRUPT_S
         with contextlib.suppress(KeyboardInterrupt):
-            while not self.cells.wait(cell, _STEP_S) and time.monotonic() < deadline and not self.ended:
+            while (
+                not self.head.wait_for(lambda: not cell.busy, _STEP_S)
+                and time.monotonic() < deadline
+                and not self.ended
+            ):
                 pass
         return CellInterrupted(self.name, cell.busy)
 

@@ -30,7 +30,6 @@ _DEAF_S = 3.0
 _EXTRA_S = 30.0
 # The pieces of a trace come one after the other.
 _PATIENCE_S = 10.0
-_STEP_S = 0.05
 _MAX_BYTES = 1 << 30
 _HOTTEST = 5
 # Seen with TensorFlow 2.21, in two profiles of three: its tracer's events that one thread begins and another ends, as
@@ -125,13 +124,14 @@ def _fetch_trace(head: Head, profiled: m.Profiled, home: Path) -> str:
     folder, files = profile_folder(profiled.request), [m.ListedFile(*file) for file in profiled.files.items()]
     trace = FileFetcher(folder, home)
     head.fetch(trace, m.FilesListed(folder, 0, files, rank=profiled.rank))
-    taken_bytes, until_s = -1, 0.0
-    while not (trace.is_answered or head.over.is_set()):
-        if trace.taken_bytes > taken_bytes:
-            taken_bytes, until_s = trace.taken_bytes, time.monotonic() + _PATIENCE_S
-        elif time.monotonic() > until_s:
-            break
-        time.sleep(_STEP_S)
+    taken_bytes = -1
+
+    def has_moved() -> bool:
+        return trace.is_answered or trace.taken_bytes > taken_bytes or head.over.is_set()
+
+    while not trace.is_answered and trace.taken_bytes > taken_bytes:
+        taken_bytes = trace.taken_bytes
+        head.wait_for(has_moved, _PATIENCE_S)
     if not trace.missing:
         return ""
     why = next(iter(trace.problems.values()), f"the node stopped sending {trace.missing[0].name}")
