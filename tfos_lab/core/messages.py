@@ -417,8 +417,9 @@ class PayloadWanted(FromAgent, frozen=True):
 
 
 class PayloadPiece(ToAgent, frozen=True):
-    """The next bytes of the payload that were asked for."""
+    """The bytes of the payload from ``offset`` on that were asked for."""
 
+    offset: int
     data: bytes
 
 

@@ -31,11 +31,11 @@ from tfos_lab.driver.bus import Bus
 from tfos_lab.driver.cells import Cells
 from tfos_lab.driver.diagnosis.diagnosis import Assessor, Diagnosis
 from tfos_lab.driver.feed.feeding import UNFED, Feeding
-from tfos_lab.driver.files.output import OutputReceiver
 from tfos_lab.driver.head import LAST_ERRORS_S, Head, HeadLost
 from tfos_lab.driver.history import History
 from tfos_lab.driver.logs import LogWriter, read_log, read_logs
 from tfos_lab.driver.metrics import draw_cluster, metrics_frame
+from tfos_lab.driver.output import OutputReceiver
 from tfos_lab.driver.profile import NO_TRACE, profile_node
 from tfos_lab.driver.publisher import make_publisher
 from tfos_lab.driver.record.inputs import Plain, plain_inputs

@@ -20,9 +20,8 @@ import msgspec
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.driver.files.fetcher import FileFetcher
-from tfos_lab.driver.files.output import saving_note
 from tfos_lab.driver.logs import read_log
+from tfos_lab.driver.output import saving_note
 from tfos_lab.driver.state.cluster_state import ClusterState
 from tfos_lab.driver.state.events import NodeView, rank_of
 from tfos_lab.driver.state.feed_state import FeedState
@@ -189,12 +188,6 @@ class Head:
         """Ask nodes where their threads are; the agent of a child that does not answer asks it with a signal."""
         patience_s = min(_LONGEST_PATIENCE_S, timeout_s * _SIGNAL_AFTER)
         return self.ask(ranks, m.StacksWanted(request=0, patience_s=patience_s), timeout_s)
-
-    def fetch(self, fetcher: FileFetcher, listed: m.FilesListed) -> None:
-        """Have files of a node fetched that it has told of in its own way; does not wait for them."""
-        asked = fetcher.choose(listed)
-        self.cluster.output.expect(listed.rank, listed.folder, fetcher)
-        self.request(lambda _now_s: asked)
 
     def stacks_of(self, node: str | None, timeout_s: float) -> dict[str, str]:
         """Return the stacks of a node, or of all, as text by name, or why there are none; KeyError for no such node."""
@@ -447,7 +440,7 @@ class Head:
         match message:
             case m.PayloadWanted(rank=rank, offset=offset):
                 piece = cluster.payload[offset : offset + m.PIECE_BYTES]
-                self._do([SendTo(rank, m.PayloadPiece(piece))])
+                self._do([SendTo(rank, m.PayloadPiece(offset, piece))])
             case m.Stacks() | m.Profiled():
                 self._do(self._questions.handle(message, now_s))
             case m.CellWrote() | m.CellEnded():

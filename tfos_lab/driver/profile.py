@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from tfos_lab.core import messages as m
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.paths import split_scheme
-from tfos_lab.driver.files.fetcher import FileFetcher
 from tfos_lab.errors import ConfigError, ProfileFailed
+from tfos_lab.node.files.fetcher import FileFetcher
 from tfos_lab.node.profile import profile_folder
 
 if TYPE_CHECKING:
@@ -123,7 +123,9 @@ def _fetch_trace(head: Head, profiled: m.Profiled, home: Path) -> str:
         return f"no trace: it has {size_bytes >> 20} MiB, more than {_MAX_BYTES >> 20}; profile fewer seconds"
     folder, files = profile_folder(profiled.request), [m.ListedFile(*file) for file in profiled.files.items()]
     trace = FileFetcher(folder, home)
-    head.fetch(trace, m.FilesListed(folder, 0, files, rank=profiled.rank))
+    with head.lock:
+        asked = head.cluster.output.fetch(trace, m.FilesListed(folder, 0, files, rank=profiled.rank))
+    head.request(lambda _now_s: asked)
     taken_bytes = -1
 
     def has_moved() -> bool:

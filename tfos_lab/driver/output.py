@@ -20,12 +20,12 @@ from pathlib import Path, PurePosixPath
 from tfos_lab.core import messages as m
 from tfos_lab.core.paths import OWN_MARK, split_scheme
 from tfos_lab.core.runtime_files import files_in
-from tfos_lab.driver.files.fetcher import FileFetcher
 from tfos_lab.driver.logs import room_on_disk
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.state.events import NodeView
 from tfos_lab.driver.state.instructions import Instruction, SendTo
 from tfos_lab.errors import ResultNotStored
+from tfos_lab.node.files.fetcher import Asked, FileFetcher
 from tfos_lab.node.files.listed import files_in as listed_in
 from tfos_lab.node.invoke import RESULT_BYTES
 from tfos_lab.texts import format_count
@@ -82,12 +82,16 @@ class OutputReceiver:
             return self.home
         return self._run_dir.output_of(node) if self._of_all else None
 
-    def expect(self, rank: int, folder: str, files: FileFetcher) -> None:
-        """Have pieces of another folder of a node be stored."""
-        self._coming[rank, folder] = files
+    def fetch(self, files: FileFetcher, listed: m.FilesListed) -> list[Instruction]:
+        """Ask for files of another folder of a node, which it has told of in its own way."""
+        self._coming[listed.rank, listed.folder] = files
+        return [SendTo(listed.rank, answer) for answer in files.choose(listed)]
 
     def handle(self, message: m.FromAgent, node: NodeView) -> list[Instruction]:
         """Handle an agent's message; return the answers."""
+        return [SendTo(message.rank, answer) for answer in self._handle(message, node)]
+
+    def _handle(self, message: m.FromAgent, node: NodeView) -> list[Asked]:
         match message:
             case m.FilesListed(rank=rank, folder=folder):
                 files = self._coming.get((rank, folder)) or self._make(folder, node, rank)
@@ -198,7 +202,7 @@ class _Output(FileFetcher):
         self.node = node
         self._disk = part.parent
 
-    def choose(self, listed: m.FilesListed) -> list[Instruction]:
+    def choose(self, listed: m.FilesListed) -> list[Asked]:
         """Ask for files that are not here, or not as they are now; remove those that are gone."""
         fits = {}
         room = room_on_disk(self._disk) + sum(file.size_bytes for file in listed.files if not self.lacks(file))
@@ -221,10 +225,10 @@ class _Result(FileFetcher):
         self._path = path
         self._coming = coming
 
-    def choose(self, listed: m.FilesListed) -> list[Instruction]:
+    def choose(self, listed: m.FilesListed) -> list[Asked]:
         """Ask for it, or refuse it."""
         if problem := self._refusal(listed):
-            return [SendTo(listed.rank, m.FilesTaken("result", listed.number, problem=problem))]
+            return [m.FilesTaken("result", listed.number, problem=problem)]
         return self.fetch(listed, listed.files)
 
     def answer(self) -> m.FilesTaken:
@@ -284,7 +288,7 @@ class EventFiles(FileFetcher):
         """The folder of this machine with the last chief's event files, as far as is known."""
         return str(self._home) if self.held else self._log_dir
 
-    def choose(self, listed: m.FilesListed) -> list[Instruction]:
+    def choose(self, listed: m.FilesListed) -> list[Asked]:
         """Ask for what has grown, which is less than what there is of a file where the limit ends."""
         self._is_told, wanted = False, []
         room = LIMIT_BYTES - sum(file.size_bytes for file in self.held.values())
