@@ -102,7 +102,6 @@ class Cluster:
     # What only the rest of the package uses, as it does the attributes: users who press tab see neither.
     _internal = frozenset({
         "close", "failure", "inputs", "launch", "log_path", "map_fun", "needs_evaluator", "on_over", "reports_after",
-        "wait_a_step",
     })  # fmt: skip
 
     def __init__(
@@ -555,7 +554,7 @@ class Cluster:
             self.head.await_ends()
             raise
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not self.wait_a_step():
+        while not self.head.wait_for(self._is_over, WAIT_STEP_S):
             if deadline is not None and time.monotonic() > deadline:
                 running = [view.name for view in self.nodes if not view.state.ended]
                 raise WaitTimeout(waited_s=float(timeout or 0), still_running=running)
@@ -568,12 +567,10 @@ class Cluster:
             raise ClusterEnded(cluster=self.name, state="stopped", asked="wait for results")
         return self.results
 
-    def wait_a_step(self) -> bool:
-        """Wait a little; return whether the cluster has ended and nothing more is expected from its nodes."""
-        if self.head.over.wait(WAIT_STEP_S) and self.ended:
-            return True
-        if self.state is RunState.RESTARTING:
-            time.sleep(WAIT_STEP_S)
+    def _is_over(self) -> bool:
+        """Whether the cluster has ended and nothing more is expected from its nodes."""
+        if self.head.over.is_set():
+            return self.ended
         ended_s = self.history.ended_s
         is_old = self.state is RunState.FAILED and ended_s is not None and time.time() - ended_s > LAST_ERRORS_S
         return is_old and not self.output.awaited
