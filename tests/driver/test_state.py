@@ -76,7 +76,7 @@ class Play:
 
     def sent(self, kind):
         """Ranks that were sent a message of this kind in the last step."""
-        return [i.rank for i in self.asked if isinstance(i, SendTo) and isinstance(i.message, kind)]
+        return [rank for i in self.asked if isinstance(i, SendTo) and isinstance(i.message, kind) for rank in i.each]
 
     def published(self, kind):
         return [i.event for i in self.asked if isinstance(i, Publish) and isinstance(i.event, kind)]

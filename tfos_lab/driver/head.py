@@ -34,7 +34,6 @@ from tfos_lab.driver.state.instructions import (
     Overdue,
     Publish,
     SendTo,
-    SendToAll,
     StartAll,
 )
 from tfos_lab.driver.state.questions import Questions, Wanted
@@ -243,7 +242,7 @@ class Head:
     def free_slots(self) -> None:
         """Have all agents give their Spark task slots back."""
         everyone = tuple(range(self.state.size))
-        self.request(lambda _now_s: [SendToAll(everyone, m.FreeSlot())])
+        self.request(lambda _now_s: [SendTo(everyone, m.FreeSlot())])
 
     def await_start(self, limit_s: float) -> None:
         """Have the nodes fail if they do not run within so many seconds from now."""
@@ -453,10 +452,8 @@ class Head:
     def _do(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
-                case SendTo(rank=rank, message=message):
-                    self._send(rank, message)
-                case SendToAll(ranks=ranks, message=message):
-                    self._send_to_all(ranks, message)
+                case SendTo():
+                    self._send(instruction.each, instruction.message)
                 case StartAll(spec=spec):
                     self._start_all(spec)
                 case Publish(event=event):
@@ -469,12 +466,7 @@ class Head:
                     self.cluster.output.conclude(is_last=self.state.state is not RunState.RESTARTING)
                     self.over.set()
 
-    def _send(self, rank: int, message: m.ToAgent) -> None:
-        connection = self._connections.get(rank)
-        if connection is not None:
-            self._listener.send(connection, m.encode(message))
-
-    def _send_to_all(self, ranks: Iterable[int], message: m.ToAgent) -> None:
+    def _send(self, ranks: Iterable[int], message: m.ToAgent) -> None:
         connections = [self._connections[rank] for rank in ranks if rank in self._connections]
         self._listener.send_to_all(connections, m.encode(message))
 
@@ -488,9 +480,9 @@ class Head:
             return
         self.cluster.history.mark_released(time.time())
         for rank in list(self._connections):
-            self._send(rank, self._start_of(rank, spec))
+            self._send((rank,), self._start_of(rank, spec))
         if self.feed_state.ended:
-            self._send_to_all(self._connections, m.FeedsEnded())
+            self._send(self._connections, m.FeedsEnded())
 
     def _start_of(self, rank: int, cluster_spec: dict[str, list[str]]) -> m.Start:
         cluster, config, files = self.cluster, self.cluster.config, self.cluster.files

@@ -19,7 +19,7 @@ from tfos_lab.driver.cells import RunningCell
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.results import Results, returned_text
 from tfos_lab.driver.start import choose_launcher, make_cluster
-from tfos_lab.driver.state.instructions import SendTo, SendToAll
+from tfos_lab.driver.state.instructions import SendTo
 from tfos_lab.errors import CellFailed, CellInterrupted, ClusterEnded, ConfigError, PayloadError, WaitTimeout
 from tfos_lab.node.interactive import InteractiveCell, run_cells
 
@@ -122,7 +122,7 @@ class InteractiveCluster(Cluster):
             raise
         message = m.RunCell(cell=running.number, payload=payload)
         # What a cell captures may be large: it is held once, however many nodes have not taken it yet.
-        self.head.request(lambda _now_s: [SendToAll(tuple(nodes), message)])
+        self.head.request(lambda _now_s: [SendTo(tuple(nodes), message)])
         return running
 
     def finish_cell(

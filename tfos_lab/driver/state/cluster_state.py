@@ -31,7 +31,6 @@ from tfos_lab.driver.state.instructions import (
     Overdue,
     Publish,
     SendTo,
-    SendToAll,
     StartAll,
 )
 from tfos_lab.errors import FeedError, FeedTimeout
@@ -421,7 +420,7 @@ class ClusterState:
         self._silence.tick(now_s, behind=behind)
         if self._silence.attended_s >= self._beats_at_s:
             self._beats_at_s = self._silence.attended_s + HEARTBEAT_S
-            instructions.append(SendToAll(tuple(range(self.size)), m.DriverHeartbeat()))
+            instructions.append(SendTo(tuple(range(self.size)), m.DriverHeartbeat()))
         for rank, silent_s in self._silence.longer_than(LOST_AFTER_S):
             instructions += self.lose(rank, f"not heard of for {silent_s:.0f} s", now_s)
         for node in self._nodes:

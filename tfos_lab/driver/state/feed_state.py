@@ -18,7 +18,7 @@ from tfos_lab.core import messages as m
 from tfos_lab.driver.state.driver_feed import DriverFeed
 from tfos_lab.driver.state.even_steps import EvenSteps
 from tfos_lab.driver.state.events import InferenceProgressed, Noted
-from tfos_lab.driver.state.instructions import Fail, Failure, Instruction, Publish, SendTo, SendToAll
+from tfos_lab.driver.state.instructions import Fail, Failure, Instruction, Publish, SendTo
 from tfos_lab.driver.state.readers import NOTHING_READ, Readers, queue_unread, returned_unread
 from tfos_lab.node.feed.schedule import count_steps, grouped, leftover_places
 
@@ -192,7 +192,7 @@ class FeedState:
         feed = DriverFeed(message.feed, names, message.epochs, source, message.stream, message.queue)
         feed.timeout_s = timeout_s
         self._feeds.append(feed)
-        return [SendToAll(feed.ranks, message)]
+        return [SendTo(feed.ranks, message)]
 
     def foresee(
         self, number: int, partitions: int | None, now_s: float, tasks: tuple[int, int] | None = None
@@ -234,21 +234,21 @@ class FeedState:
         if feed.state != "open":
             return []
         feed.state = "aborted"
-        return [SendToAll(feed.ranks, m.FeedAborted(feed=number, reason=reason))]
+        return [SendTo(feed.ranks, m.FeedAborted(feed=number, reason=reason))]
 
     def open_inference(self, message: m.InferenceOpen) -> list[Instruction]:
         """Have the nodes open their endpoints for inferences of this kind; `answering` then has their locations."""
         kind = message.queue, message.objects
         ranks = tuple(rank for rank in self.ranks if rank not in self.answering or kind not in self._served)
         self._served.add(kind)
-        return [SendToAll(ranks, message)]
+        return [SendTo(ranks, message)]
 
     def end(self) -> list[Instruction]:
         """Tell the nodes, once, that no further feed will come; those that have not started hear it when they do."""
         if self.ended:
             return []
         self.ended = True
-        return [SendToAll(tuple(self._names), m.FeedsEnded())]
+        return [SendTo(tuple(self._names), m.FeedsEnded())]
 
     # ---- time -------------------------------------------------------------------------------------------------------
 
@@ -332,7 +332,7 @@ class FeedState:
             outcome, returned = message.outcome, self._readers.returned
             peer = m.PeerReturned(self._names[message.rank], outcome.steps, outcome.dataset_ended)
             others = tuple(rank for rank in self._names if rank not in returned)
-            instructions += [SendToAll(others, peer), *self._even_steps.leave(message.rank)]
+            instructions += [SendTo(others, peer), *self._even_steps.leave(message.rank)]
         instructions += self._planner.without(message.rank, self._feeds, now_s)
         if self._readers.any_reading or self._unread_published:
             return instructions
@@ -373,13 +373,13 @@ class FeedState:
             dealt=dealt,
             shapes=message.shapes,
         )
-        return [SendToAll(feed.ranks, commit), *feed.progress(now_s), *self._when_complete(feed, now_s)]
+        return [SendTo(feed.ranks, commit), *feed.progress(now_s), *self._when_complete(feed, now_s)]
 
     def _when_complete(self, feed: DriverFeed, now_s: float) -> list[Instruction]:
         if feed.state != "open" or not feed.all_committed:
             return []
         feed.state, feed.complete_s = "complete", now_s
-        complete = SendToAll(feed.ranks, m.FeedComplete(feed.number))
+        complete = SendTo(feed.ranks, m.FeedComplete(feed.number))
         return [complete, *feed.progress(now_s), *self._planner.plan(feed, now_s)]
 
 
@@ -412,7 +412,7 @@ class EpochPlanner:
         opened, returned = self._opened[dataset_id], self._readers.returned
         plan = _plan(feed, [message for rank, message in opened.items() if rank not in returned])
         feed.steps[dataset_id] = plan.steps
-        return [SendToAll(feed.ranks, plan), *feed.progress(now_s)]
+        return [SendTo(feed.ranks, plan), *feed.progress(now_s)]
 
     def answer(self, feed: DriverFeed, dataset_id: int, rank: int, now_s: float) -> list[Instruction]:
         """Answer a node that has opened a dataset: its plan, or that its length is not known yet.
@@ -432,7 +432,7 @@ class EpochPlanner:
         self._put_off.add((feed.number, dataset_id))
         sizes = {message.batch_size for message in self._opened[dataset_id].values()}
         later = m.PlanLater(feed=feed.number, dataset_id=dataset_id, alike=len(sizes) == 1)
-        return [SendToAll(feed.ranks, later)]
+        return [SendTo(feed.ranks, later)]
 
     def without(self, rank: int, feeds: list[DriverFeed], now_s: float) -> list[Instruction]:
         """Agree without a node that reads nothing more, on what the others were waiting for."""
