@@ -242,7 +242,7 @@ class ClusterState:
     # ---- endings ----------------------------------------------------------------------------------------------------
 
     def _end(self, node: ClusterNode, outcome: m.Outcome, now_s: float) -> list[Instruction]:
-        if node.outcome is not None or node.view.state.ended or self._may_be_lost(node, outcome, now_s):
+        if node.outcome is not None or node.view.state.ended or self._may_be_lost(node, outcome):
             return []
         if self._goes_on_without(node, outcome):
             return self._start_again(node, failure_from(node.spec.node, outcome), now_s)
@@ -266,12 +266,14 @@ class ClusterState:
         explained = [i for loss in losses for i in self._fail(loss, now_s, consequence=False)]
         return instructions + explained + self._fail(failure, now_s, consequence=outcome.consequence)
 
-    def _may_be_lost(self, node: ClusterNode, outcome: m.Outcome, now_s: float) -> bool:
+    def _may_be_lost(self, node: ClusterNode, outcome: m.Outcome) -> bool:
         """Whether to wait for the loss of a node's executor, which ends fork servers, and their children with them."""
         if not outcome.orphaned or node.view.executor in ("", THIS_MACHINE):
             return False
-        node.orphan = node.orphan or (outcome, now_s)
-        return now_s <= node.orphan[1] + ORPHAN_PATIENCE_S or self._expects_loss
+        if node.orphan is None:
+            node.orphan = outcome
+            self.expect_loss(ORPHAN_PATIENCE_S)
+        return self._expects_loss
 
     def _missed_rows(self, outcome: m.Outcome) -> bool:
         """Whether a function has ended because the feed has failed, which it may hear before it is stopped."""
@@ -425,7 +427,7 @@ class ClusterState:
             instructions += self.lose(rank, f"not heard of for {silent_s:.0f} s", now_s)
         for node in self._nodes:
             if node.orphan is not None:
-                instructions += self._end(node, node.orphan[0], now_s)
+                instructions += self._end(node, node.orphan, now_s)
                 instructions += self._when_drained(now_s)  # all may have drained while this one's end was not believed
         is_due = not self.state.is_ending and not self._may_be_explained()
         if is_due and (unexplained := self.causes.overdue(now_s)) is not None:
@@ -444,8 +446,7 @@ class ClusterState:
     def _may_be_explained(self) -> bool:
         """Whether the loss of a node may come soon, and be why others have failed."""
         silent = (self._nodes[rank] for rank, _ in self._silence.longer_than(SILENT_S))
-        is_missed = any(node.orphan is not None and not node.view.state.ended for node in self._nodes)
-        return self._expects_loss or is_missed or any(not node.view.state.ended for node in silent)
+        return self._expects_loss or any(not node.view.state.ended for node in silent)
 
     def give_up(self, now_s: float) -> list[Instruction]:
         """Wait for no node any longer, whatever was still to come."""
@@ -454,9 +455,9 @@ class ClusterState:
         self.gave_up = True
         return self._conclude(RunState.DONE if self._finishing else _final(self.state), now_s)
 
-    def expect_loss(self) -> None:
+    def expect_loss(self, patience_s: float = LEAVING_PATIENCE_S) -> None:
         """A node's executor has ended, which its loss will tell: nothing that follows from it becomes the cause."""
-        self._leaving_until_s = self._silence.attended_s + LEAVING_PATIENCE_S
+        self._leaving_until_s = max(self._leaving_until_s, self._silence.attended_s + patience_s)
 
     @property
     def _expects_loss(self) -> bool:
