@@ -13,7 +13,7 @@ from tfos_lab.core import messages as m
 from tfos_lab.core.messages import Condition
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.driver.feed.files.shares import deal_files
-from tfos_lab.driver.feed.spark_job import FrameRows, ObjectRows, SparkJob, Tasks
+from tfos_lab.driver.feed.spark_job import FrameRows, ObjectRows, SparkJob
 from tfos_lab.driver.feed.splits import as_given
 from tfos_lab.driver.head import Head
 from tfos_lab.driver.state.cluster_state import LOST_AFTER_S
@@ -182,16 +182,13 @@ class FeedJob:
         """Wait for the job; return whether a node wants no more rows before the job's end."""
         with self._head.lock:
             patience = self._feed_state.patience(self._timeout_s, rows=True)
-        told = Tasks()
         while True:
             has_ended = job.has_ended(_STEP_S)
             self._head.check()
             if self._is_unwanted():
                 return True
-            tasks = job.tasks()
-            if tasks != told:
-                told = tasks
-                self._foresee(feed, tasks)
+            if (tasks := job.news()) is not None:
+                self._foresee(feed, *tasks)
             if patience.is_over:
                 queue = self._request.queue
                 its = "its rows" if queue == m.INPUT_QUEUE else f"the rows of the queue '{queue}'"
@@ -205,9 +202,8 @@ class FeedJob:
                 # If all nodes have returned and gone meanwhile, tasks found no node to send rows to.
                 return job.error is not None and self._is_unwanted()
 
-    def _foresee(self, feed: DriverFeed, tasks: Tasks) -> None:
-        counts = tasks.ended, tasks.total
-        self._head.request(lambda now_s: self._feed_state.foresee(feed.number, tasks.partitions, now_s, counts))
+    def _foresee(self, feed: DriverFeed, partitions: int, ended: int, total: int) -> None:
+        self._head.request(lambda now_s: self._feed_state.foresee(feed.number, partitions, now_s, (ended, total)))
 
     def _look_for_a_cause(self, error: Exception) -> None:
         """Wait a moment for a node's failure: a node that is gone fails Spark's job, too, and is reported later."""
