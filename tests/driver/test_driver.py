@@ -7,14 +7,10 @@ that a test could tell when.
 from __future__ import annotations
 
 import re
-import threading
-import time
-from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 
-from tests.support.eventually import PATIENCE_S, eventually
+from tests.support.eventually import eventually
 from tests.support.fake_nodes import identity_of
 from tfos_lab.core import messages as m
 from tfos_lab.errors import ClusterEnded, LaunchFailed, NodeFailed, NotEnoughSlots, ReservationTimeout
@@ -27,9 +23,6 @@ NAMES = {
     "output_dir", "plot", "profile", "report", "results", "run_dir", "shutdown", "stacks", "state", "stop", "story",
     "tensorboard_url", "timings", "train", "view", "wait", "wait_until_running",
 }  # fmt: skip
-
-
-STOP_EXTRA_S = 5.0  # a stop waits for so long for nodes that neither end nor send
 
 
 def running(start, **options):
@@ -195,54 +188,3 @@ def test_a_cluster_that_is_stopped_while_it_restarts_stays_stopped(start, nodes)
     assert cluster.state == "stopped"
     with pytest.raises(ClusterEnded):
         cluster.wait(timeout=60)
-
-
-# ---- a stop while files are put at a remote log_dir ----------------------------------------------------------------
-
-
-class Stopping:
-    """A stop of a node that does not answer, in a thread of its own; its time passes when the test says so."""
-
-    def __init__(self, monkeypatch, nodes, stop):
-        self.nodes, self.now_s, self.looks = nodes, 1_000.0, Counter()
-        clock = SimpleNamespace(monotonic=self.look, time=time.time, sleep=time.sleep)
-        monkeypatch.setattr("tfos_lab.driver.cluster.time", clock)
-        monkeypatch.setattr("tfos_lab.driver.head.time", clock)
-        nodes.deaf.add(0)
-        self.thread = threading.Thread(target=stop)
-        self.thread.start()
-        eventually(lambda: self.looks[self.thread])
-
-    def look(self):
-        self.looks[threading.current_thread()] += 1
-        return self.now_s
-
-    def put(self):
-        """Have the store take something, after which nearly as much time passes as a stop waits for more."""
-        self.nodes.send(m.EventFilesPut(rank=0))
-        self.nodes.settle()
-        self.now_s += STOP_EXTRA_S - 1.0
-
-
-def test_a_stop_waits_for_as_long_as_a_store_takes_files(start, nodes, monkeypatch, caplog):
-    cluster = running(start, cluster_size=1)
-    stopping = Stopping(monkeypatch, nodes, lambda: cluster.stop(grace=0.0))
-    for _ in range(3):
-        stopping.put()
-        seen = stopping.looks[stopping.thread]
-        eventually(lambda seen=seen: stopping.looks[stopping.thread] > seen + 1)
-    nodes.send(m.Ended(rank=0, outcome=m.Outcome(kind="stopped")))
-    nodes.send(m.Drained(rank=0))
-    stopping.thread.join(PATIENCE_S)
-    assert cluster.state == "stopped"
-    assert "did not end" not in caplog.text
-
-
-def test_the_end_of_python_does_not_wait_for_a_store(start, nodes, monkeypatch, caplog):
-    cluster = running(start, cluster_size=1)
-    stopping = Stopping(monkeypatch, nodes, cluster.close)
-    stopping.put()
-    stopping.put()
-    stopping.thread.join(PATIENCE_S)
-    assert cluster.state == "stopped"
-    assert "did not end" in caplog.text

@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections import namedtuple
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
 import ml_dtypes
@@ -18,9 +19,10 @@ from pyspark.sql import Row
 
 from tests.support.clusters import running_clusters
 from tests.support.data_files import rows, write_parquet, write_records
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE_S, eventually
+from tests.support.fake_nodes import FakeNodes, identity_of, make_cluster
 from tests.support.quick import QUICK_ENV
-from tfos_lab.errors import ConfigError, FeedError, NodeFailed
+from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, NodeFailed
 
 OPTIONS = {"local": "processes", "env": QUICK_ENV, "cluster_size": 1}
 
@@ -162,6 +164,17 @@ def test_what_cannot_be_computed_or_says_nothing_of_its_type_is_told(spark, refu
     assert "None in the first 100 rows: give columns and types yourself" in refusal(of([(None,)] * 2), objects=False)
     with pytest.raises(FeedError, match=r"the RDD's first row cannot be computed: .* ZeroDivisionError: division by"):
         waiting.train(of([1]).map(lambda x: (x / 0,)), objects=False)
+
+
+def test_an_inference_that_waits_for_nodes_ends_with_its_cluster(spark, tmp_path):
+    nodes = FakeNodes()  # they never open an endpoint
+    with make_cluster(tmp_path, nodes) as cluster, ThreadPoolExecutor(1) as pool:
+        cluster.launch()
+        answering = pool.submit(cluster.inference, spark.sparkContext.parallelize([1]), objects=True)
+        eventually(lambda: "InferenceOpen" in nodes.listener.sent_to(identity_of(1)))
+        cluster.stop(grace=0.0)
+        with pytest.raises(ClusterEnded, match="answer rows"):
+            answering.result(PATIENCE_S)
 
 
 def test_spark_tells_how_far_it_is_with_all_that_a_job_takes(spark, start, tmp_path):

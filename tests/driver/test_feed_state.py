@@ -67,6 +67,22 @@ class Rig:
         return {rank: plan.steps for rank, plan in self.sent(m.EpochPlan).items()}
 
 
+def test_a_feed_has_its_time_anew_with_each_row_that_moves_and_what_nodes_owe_has_not():
+    rig = Rig()
+    rows, nodes = (rig.feed_state.patience(3.0, rows=moving) for moving in (True, False))
+    for attended_s, act, late in [
+        (10.0, None, (False, False)),
+        (12.0, lambda: rig.store(0, "a", 5), (False, False)),
+        (14.0, lambda: rig.feed_state.foresee(0, 4, NOW_S, (1, 4)), (False, True)),
+        (16.0, None, (False, True)),
+        (17.5, None, (True, True)),
+    ]:
+        if act is not None:
+            act()
+        rig.feed_state.tick(attended_s)
+        assert (rows.is_over, nodes.is_over) == late
+
+
 @pytest.mark.parametrize(
     ("remainders", "batch_sizes", "rows", "steps"),
     [

@@ -5,6 +5,7 @@ They are stored complete, in their folder and nowhere else, and never beyond the
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -313,26 +314,29 @@ def bring(chief, files, **more):
     return chief.bring(files, folder="events", **more)
 
 
-def test_event_files_in_a_folder_that_both_see_stay_there(chief, tmp_path):
-    (tmp_path / "there").mkdir()
-    (tmp_path / "there" / ".probe").touch()
-    assert bring(chief, {"a.tfevents": b"x"}, probe=".probe") == ([], m.FilesTaken("events", 1, sees=True))
-    assert (chief.stored("events"), chief.notes) == (set(), ())
+def shown_probe(nodes):
+    """Return the file by which the chief was shown the folder for event files."""
+    return eventually(lambda: [one.events_probe for _, one in nodes.listener.sent if isinstance(one, m.Start)])[0]
 
 
-def test_what_is_on_its_way_when_the_folder_is_seen_is_dropped(chief, tmp_path):
-    [wanted] = chief.ask(listed({"a.tfevents": b"x"}, folder="events", probe=".probe"))
-    (tmp_path / "there").mkdir()
-    (tmp_path / "there" / ".probe").touch()
-    seen = listed({"a.tfevents": b"x"}, folder="events", number=2, probe=".probe")
-    assert chief.ask(seen) == [m.FilesTaken("events", 2, sees=True)]
-    assert chief.ask(m.FilePiece("events", wanted.name, 0, b"x", rank=0)) == []
-    assert (chief.stored("events"), chief.notes) == (set(), ())
+def test_a_chief_is_shown_the_folder_by_a_file_in_it_that_goes_with_the_run(chief, tmp_path):
+    probe = Path(shown_probe(chief.nodes))
+    assert probe.parent == tmp_path / "there"
+    assert probe.exists()
+    chief.cluster.stop(grace=0.0)
+    assert not probe.exists()
 
 
-def test_event_files_of_another_host_are_brought_into_the_run_s_folder(chief, tmp_path):
-    (tmp_path / "there").mkdir()  # of the same name, and another
-    assert bring(chief, {"train/a.tfevents": b"one "}, probe=".probe")[1] == m.FilesTaken("events", 1)
+def test_event_files_of_a_chief_that_starts_again_follow_those_that_were_brought(stand, tmp_path):
+    chief = stand(log_dir=str(tmp_path / "there"), restarts=1)
+    bring(chief, {"a.tfevents": b"x"})
+    chief.nodes.kill(1)
+    eventually(lambda: len(chief.nodes.listeners) == 2)
+    assert shown_probe(chief.nodes) == ""
+
+
+def test_event_files_of_another_host_are_brought_into_the_run_s_folder(chief):
+    assert bring(chief, {"train/a.tfevents": b"one "})[1] == m.FilesTaken("events", 1)
     home = chief.cluster.run_dir / "events"
     assert (home / "train" / "a.tfevents").read_bytes() == b"one "
     [wanted] = chief.ask(listed({"train/a.tfevents": b"one two"}, folder="events", number=2))

@@ -57,26 +57,6 @@ def test_the_story_is_a_line_for_each_change_of_the_run_and_its_nodes():
     ]
 
 
-def test_what_is_waited_for_may_take_a_lock_under_which_events_are_recorded():
-    history, ended, at_hand = History(CALLED_S), threading.Event(), threading.Lock()
-
-    def end():
-        with at_hand:
-            ended.set()
-            history.record(state("failed", 101.0))
-
-    def has_ended():
-        if not at_hand.locked() and not ended.is_set():
-            other = threading.Thread(target=end)
-            other.start()
-            other.join(60)
-            assert not other.is_alive(), "the event waits for the lock of the one who waits for it"
-        with at_hand:
-            return ended.is_set()
-
-    assert history.wait_for(has_ended, 60.0)
-
-
 def test_a_restart_lasts_until_all_nodes_run_again_or_none_ever_will():
     history = History(CALLED_S)
     states = {"running": 101.0, "restarting": 103.0, "reserving": 104.0, "starting": 105.0}

@@ -12,6 +12,7 @@ from tfos_lab.driver.state.cluster_state import (
     FAREWELL_S,
     LEAVING_PATIENCE_S,
     LOST_AFTER_S,
+    MOVES,
     ClusterState,
     RestartBudget,
 )
@@ -75,7 +76,7 @@ class Play:
 
     def sent(self, kind):
         """Ranks that were sent a message of this kind in the last step."""
-        return [i.rank for i in self.asked if isinstance(i, SendTo) and isinstance(i.message, kind)]
+        return [rank for i in self.asked if isinstance(i, SendTo) and isinstance(i.message, kind) for rank in i.each]
 
     def published(self, kind):
         return [i.event for i in self.asked if isinstance(i, Publish) and isinstance(i.event, kind)]
@@ -309,6 +310,26 @@ def test_a_node_may_send_files_or_put_them_at_an_address_for_as_long_as_they_mov
         assert not play.wait(GRACE_S).is_over
     assert play.wait(GRACE_S + DRAIN_TIMEOUT_S).is_over
     assert play.cluster_state.state == "done"
+
+
+@pytest.mark.parametrize(
+    ("moved", "awaits", "waits"), [(piece(), MOVES, True), (m.EventFilesPut(rank=0), MOVES, True), (piece(), (), False)]
+)
+def test_a_stop_waits_for_as_long_as_what_it_awaits_moves(moved, awaits, waits):
+    def pass_s(seconds):
+        for _ in range(seconds):
+            play.receive(m.Heartbeat(rank=0), after_s=1.0).wait(0)
+        return play.cluster_state.gave_up
+
+    play = Play(cluster_size=1).all_run()
+    play.asked = play.cluster_state.stop(play.now_s, grace_s=0.0, awaits=awaits)
+    assert not pass_s(4)
+    play.receive(moved)
+    assert pass_s(4) != waits
+    play.receive(moved)
+    assert pass_s(4) != waits
+    assert pass_s(4)
+    assert play.cluster_state.state == "stopped"
 
 
 def lost_while_it_brings(rank=0):

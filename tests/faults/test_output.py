@@ -48,7 +48,7 @@ def remote(monkeypatch):
 
 
 def make_remote(monkeypatch):
-    monkeypatch.setattr("tfos_lab.driver.run_dir.RunDir.make_probe", lambda run_dir: run_dir.path / "no-such-file")
+    monkeypatch.setattr("tfos_lab.driver.run_dir.RunDir.make_probe", lambda _run_dir, folder: folder / "no-such-file")
 
 
 def checkpoint_and(args, ctx):
@@ -237,8 +237,7 @@ def write_scalars(args, ctx):
 
 
 @pytest.mark.parametrize("lost", ["child", "agent"])
-def test_event_files_of_all_generations_are_copied_here_and_kept_apart(scene, monkeypatch, tmp_path, lost):
-    monkeypatch.setattr("tfos_lab.driver.files.events._sees", lambda _path: False)
+def test_event_files_of_all_generations_are_copied_here_and_kept_apart(scene, remote, tmp_path, lost):
     far, written = tmp_path / "far", tmp_path / "written"  # an event file is there before its events are in it
     cluster = scene.run(
         write_scalars, (write_events, written), restarts=1, tensorboard=True, log_dir=str(far), cluster_size=1

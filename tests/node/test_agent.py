@@ -226,7 +226,7 @@ class Payload:
         wanted = node.all(m.PayloadWanted)[self._answered.get(id(node), 0) :]
         self._answered[id(node)] = self._answered.get(id(node), 0) + len(wanted)
         for question in wanted:
-            node.send(m.PayloadPiece(self.data[question.offset : question.offset + m.PIECE_BYTES]))
+            node.send(m.PayloadPiece(question.offset, self.data[question.offset : question.offset + m.PIECE_BYTES]))
 
 
 def test_a_large_payload_comes_in_pieces_and_nothing_of_a_node_is_left_on_its_host(launch):
@@ -249,8 +249,8 @@ def test_a_full_disk_is_named_with_the_size(launch, small_disk, monkeypatch):
     node.send(payload.start)
     eventually(lambda: payload.answer(node) or node.all(m.Ended))
     message = node.outcome().message
-    assert message.startswith(f"the function and its arguments (5 MB) cannot be kept in {small_disk}")
-    assert "No space left on device; capture less, feed the rows" in message
+    assert message.startswith(f"the function and its arguments (5 MB): it cannot be kept in {small_disk}")
+    assert "No space left on device); capture less, feed the rows" in message
 
 
 # ---- folders that hosts share -------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from tests.support.quick import QUICK_ENV
 from tfos_lab.core import messages as m
 
 
-def take(node, is_over, *, folder="output", left_out=0, sees=False, keeps=lambda _piece: True):
+def take(node, is_over, *, folder="output", left_out=0, keeps=lambda _piece: True):
     """Fetch all settled files of each list, as a driver does that sees none; return their contents by name.
 
     Go on until something is there; what is asked for and does not come whole is left out.
@@ -36,11 +36,11 @@ def take(node, is_over, *, folder="output", left_out=0, sees=False, keeps=lambda
         node.poll()
         for listed in [listed for listed in node.all(m.FilesListed) if listed.folder == folder][answered:]:
             answered += 1
-            for file in [] if sees else listed.files:
+            for file in listed.files:
                 if (file.settled or listed.last) and len(contents.get(file.name, b"")) != file.size_bytes:
                     fetch(listed, file)
             missing = sum(len(contents.get(file.name, b"-" * 1_000_000)) != file.size_bytes for file in listed.files)
-            node.send(m.FilesTaken(folder, listed.number, left_out=left_out or (0 if sees else missing), sees=sees))
+            node.send(m.FilesTaken(folder, listed.number, left_out=left_out or missing))
         return is_over()
 
     eventually(answer)
@@ -234,13 +234,11 @@ def listed_events(node):
     return [(file.name, file.size_bytes) for file in last_list(node).files]
 
 
-def test_a_driver_that_sees_the_folder_is_asked_no_more_and_the_probe_is_gone(chief, tmp_path):
-    node = chief({"train/events.out.tfevents.1": (1, 0)})
-    probe = node.wait_for(m.FilesListed).probe
-    assert (tmp_path / probe).exists()
-    take(node, lambda: node.all(m.Drained), folder="events", sees=True)
-    assert not (tmp_path / probe).exists()
-    assert len({listed.number for listed in node.all(m.FilesListed)}) == 1
+def test_a_driver_that_sees_the_folder_is_not_asked(chief, tmp_path):
+    (tmp_path / "probe").touch()
+    node = chief({"train/events.out.tfevents.1": (1, 0)}, events_probe=str(tmp_path / "probe"))
+    node.wait_for(m.Drained)
+    assert not node.all(m.FilesListed)
 
 
 def test_any_other_is_listed_those_of_this_run_the_smallest_first(chief):

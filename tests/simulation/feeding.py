@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from tests.simulation.head import Head
 from tests.simulation.reading import Row, Stored
 from tfos_lab.core import messages as m
+from tfos_lab.driver.feed.job import OPEN_TIMEOUT_S
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Agent
     from tests.simulation.run import Run
 
 _STEP_S = 0.1
-_OPEN_TIMEOUT_S = 30.0
 _CAUSE_PATIENCE_S = 6.0
 _COMMIT_TIMEOUT_S = 60.0
 # Spark gives a job up with the fourth failure of one of its tasks.
@@ -42,7 +42,7 @@ class FeedJob:
         self._numbers = 0
         self._befallen: list[str] = []
         self._error_s: float | None = None
-        self._until_s = 0.0
+        self._patience = head.feed_state.patience(_COMMIT_TIMEOUT_S, rows=True)
         self._step = self._await_readers
         self._world.at(_STEP_S, self._poll)
 
@@ -76,7 +76,7 @@ class FeedJob:
         if self._head.state.state.has_begun and not feeds.undecided:
             message = m.FeedOpen(feed=-1, epochs=1, remainder="spread", schema="", token="")
             self._head.request(lambda _now_s: feeds.open(message))
-            self._until_s = self._head.state.attended_s + _OPEN_TIMEOUT_S
+            self._patience = feeds.patience(OPEN_TIMEOUT_S)
             self._step = self._await_open
         return True
 
@@ -85,10 +85,10 @@ class FeedJob:
         if feed is not None and not feed.late:
             if self._run.plan.spark:
                 self._head.free_slots()
-            self._step = self._watch
+            self._step, self._patience = self._watch, self._head.feed_state.patience(_COMMIT_TIMEOUT_S, rows=True)
             for partition in range(len(self.partitions)):
                 self._begin(partition, self._befallen.pop() if self._befallen else "")
-        elif self._head.state.attended_s > self._until_s:
+        elif self._patience.is_over:
             self._head.fail_feed(0, "nodes did not open their endpoints")
             return False
         return True
@@ -111,7 +111,6 @@ class FeedJob:
             rows, partitions = sum(self._produced.values()), len(self.partitions)
             self._head.request(lambda now_s: feeds.job_done(0, rows, partitions, now_s))
             self._step = self._await_complete
-        self._until_s = self._world.now_s + _COMMIT_TIMEOUT_S
         return True
 
     def _await_complete(self) -> bool:
@@ -119,7 +118,7 @@ class FeedJob:
         feed = feeds.current
         assert feed is not None
         if feed.state == "open":
-            if self._world.now_s > self._until_s:
+            if self._patience.is_over:
                 self._head.fail_feed(0, "rows were stored but not committed")
                 return False
             return True

@@ -185,10 +185,6 @@ class Head(driver.Head):
         """End all nodes: the user wants it."""
         self.request(lambda now_s: self.state.stop(now_s, grace_s=grace_s))
 
-    def give_up(self) -> None:
-        """Wait for no node any longer."""
-        self.request(self.state.give_up)
-
     def abandon(self) -> None:
         """Start no other nodes in the place of these, which are over."""
         for instruction in self.state.abandon(self._world.now_s):

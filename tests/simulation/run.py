@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tfos_lab.driver.state.events import Event
 
 RESERVATION_S = 20.0
-STOP_EXTRA_S = 5.0
 # Somebody whose run has not ended by then stops it; no plan takes so long unless it hangs.
 PATIENCE_S = 300.0
 # What comes afterwards is waited for so long.
@@ -212,16 +211,8 @@ class Run:
     def stop(self, grace_s: float) -> None:
         """Stop all nodes, as `Cluster.stop` does."""
         self.user_stops = True
-        head = self.head
         self.world.tell("user", f"stops, {grace_s:g} s")
-        head.stop(grace_s)
-
-        def insist() -> None:
-            if not head.is_over:
-                self._close_launcher()
-                head.give_up()
-
-        self.world.at(grace_s + STOP_EXTRA_S, self.kernel.call, insist)
+        self.head.stop(grace_s)
 
     # ---- messages and events ----------------------------------------------------------------------------------------
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tfos_lab.core import messages as m
-from tfos_lab.driver.state.instructions import Instruction, SendTo, SendToAll
+from tfos_lab.driver.state.instructions import Instruction, SendTo
 
 
 def sends(instructions: Iterable[Instruction]) -> Iterator[tuple[int, m.ToAgent]]:
     """Yield the rank and the message for each node that is sent one, in order."""
     for instruction in instructions:
         if isinstance(instruction, SendTo):
-            yield instruction.rank, instruction.message
-        elif isinstance(instruction, SendToAll):
-            for rank in instruction.ranks:
+            for rank in instruction.each:
                 yield rank, instruction.message

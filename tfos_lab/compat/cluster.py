@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tfos_lab.driver.cluster import Cluster
+    from tfos_lab.driver.head import Head
 
 logger = logging.getLogger(__name__)
 
@@ -155,27 +156,21 @@ def feed(cluster: Cluster, data: Any, epochs: int, *, feed_timeout: float, queue
 
 
 def _wait_until_taken(cluster: Cluster, timeout_s: float) -> None:
-    moves, moved_s = -1, 0.0
-    while not cluster.ended:
-        head = cluster.head
-        with head.lock:
-            head.feed_state.caller_waits = True  # of nodes that were started again, too
-            nodes, now = head.feed_state.with_rows, head.feed_state.moves
-        if not nodes:
-            return
-        if now != moves:
-            moves, moved_s = now, time.monotonic()
-        elif time.monotonic() - moved_s > timeout_s:
+    def wait(head: Head) -> None:
+        feeds = head.feed_state
+        cluster.feeding.catch_up(head)
+        feeds.caller_waits = True  # of nodes that were started again, too
+        if not head.await_rows(lambda: not feeds.with_rows, timeout_s, moving=True):
             error = FeedTimeout(
-                reason=f"{', '.join(nodes)} took no row for {timeout_s:g} s, and there are more: see whether the "
-                "function goes on calling next_batch, have it call terminate() where it wants no more, or raise "
+                reason=f"{', '.join(feeds.with_rows)} took no row for {timeout_s:g} s, and there are more: see whether "
+                "the function goes on calling next_batch, have it call terminate() where it wants no more, or raise "
                 "feed_timeout"
             )
             head.fail(Failure("feed", type(error).__name__, error.reason))
             raise error
-        time.sleep(_STEP_S)
-    if cluster.state is RunState.FAILED:
-        raise cluster.failure()
+
+    with contextlib.suppress(ClusterEnded):
+        cluster.feeding.with_head(wait)
 
 
 # ---- its end ---------------------------------------------------------------------------------------------------------

@@ -252,7 +252,8 @@ class Start(ToAgent, frozen=True):
     ``age_s`` is how many seconds ago the cluster was requested; it may have had other nodes before. With
     ``stop_on_nan``, the report of a metric that is not a number raises in the function. The function's
     output belongs in ``output_dir`` on the driver's machine ("" if it is not wanted), and its result, if that is large,
-    is the file ``result_path`` there. A node that sees the file ``output_probe`` writes to them itself.
+    is the file ``result_path`` there. A node that sees the file ``output_probe`` writes to them itself, and the event
+    files of a chief that sees ``events_probe`` are not fetched.
 
     A large ``payload`` is not in the message: the agent asks for ``payload_bytes``, keeps them in ``payload_file``
     on its host, and passes the message on with that, and with the ``sys_path`` that goes in front of the child's own.
@@ -267,6 +268,7 @@ class Start(ToAgent, frozen=True):
     env: dict[str, str] = {}
     payload: bytes = b""
     events_dir: str = ""
+    events_probe: str = ""
     backup_dir: str = ""
     default_fs: str = ""
     working_dir: str = ""
@@ -420,8 +422,9 @@ class PayloadWanted(FromAgent, frozen=True):
 
 
 class PayloadPiece(ToAgent, frozen=True):
-    """The next bytes of the payload that were asked for."""
+    """The bytes of the payload from ``offset`` on that were asked for."""
 
+    offset: int
     data: bytes
 
 
@@ -442,8 +445,7 @@ class FilesListed(FromAgent, frozen=True):
 
     The driver asks for what it wants of them, then answers `FilesTaken`. Lists of a folder are counted by ``number``;
     after the ``last`` one the function writes no more. ``links`` symbolic links are left out. Output that is not taken
-    is kept in ``place`` on the node's host. The file ``probe`` lies beside event files, for the driver to find out
-    whether it sees them.
+    is kept in ``place`` on the node's host.
     """
 
     folder: str
@@ -452,7 +454,6 @@ class FilesListed(FromAgent, frozen=True):
     last: bool = False
     links: Number = 0
     place: str = ""
-    probe: str = ""
 
 
 class PieceWanted(ToAgent, frozen=True):
@@ -481,14 +482,13 @@ class FilePiece(FromAgent, frozen=True):
 class FilesTaken(ToAgent, frozen=True):
     """The driver has what it wants of the list ``number``; ``left_out`` of its files are not here.
 
-    It takes none at all because of a ``problem``, or because it ``sees`` the folder itself.
+    It takes none at all because of a ``problem``.
     """
 
     folder: str
     number: int
     left_out: int = 0
     problem: str = ""
-    sees: bool = False
 
 
 class OutputSettled(FromAgent, frozen=True):

@@ -34,17 +34,17 @@ class RunningCell:
 
 
 class Cells:
-    """All cells of one cluster. The head's thread hands messages in, others begin cells and wait for them."""
+    """All cells of one cluster. The head's thread hands messages in, others begin cells."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._cells: dict[int, RunningCell] = {}
         self._names: dict[str, frozenset[str]] = {}
 
     def begin(self, nodes: Mapping[int, str]) -> RunningCell:
         """Record that nodes are sent a cell, and return it; raises ConfigError if one of them still runs another."""
-        with self._changed:
+        with self._lock:
             for cell in self._cells.values():
                 both = [node for node in cell.busy if node in nodes.values()]
                 if both:
@@ -57,12 +57,12 @@ class Cells:
 
     def forget(self, cell: RunningCell) -> None:
         """Forget a cell that could not be sent."""
-        with self._changed:
+        with self._lock:
             self._cells.pop(cell.number, None)
 
     def handle(self, message: m.CellWrote | m.CellEnded) -> None:
         """Apply a node's message."""
-        with self._changed:
+        with self._lock:
             cell = self._cells.get(message.cell)
             node = cell.nodes.get(message.rank) if cell is not None else None
             if cell is None or node is None:
@@ -72,14 +72,8 @@ class Cells:
             else:
                 cell.outcomes[node] = message.outcome
                 self._names[node] = frozenset(message.names)
-            self._changed.notify_all()
-
-    def wait(self, cell: RunningCell, timeout_s: float) -> bool:
-        """Wait until a cell has ended on all its nodes, at most so long; return whether it has."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not cell.busy, timeout_s)
 
     def own_names(self, nodes: Mapping[int, str]) -> frozenset[str]:
         """Return the names that cells have made on each of the nodes."""
-        with self._changed:
+        with self._lock:
             return frozenset.intersection(*(self._names.get(node, frozenset()) for node in nodes.values()))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from tfos_lab.core.config import ClusterConfig, RowOptions
 from tfos_lab.core.launchers import LauncherTraits
 from tfos_lab.core.listener import Listener
-from tfos_lab.core.messages import INPUT_QUEUE, KEPT, LogRecord
+from tfos_lab.core.messages import INPUT_QUEUE, KEPT, FilePiece, FromAgent, LogRecord
 from tfos_lab.core.options import given_options, takes_options
 from tfos_lab.core.roles import NodeSpec
 from tfos_lab.core.states import RunState
@@ -31,13 +31,11 @@ from tfos_lab.driver.bus import Bus
 from tfos_lab.driver.cells import Cells
 from tfos_lab.driver.diagnosis.diagnosis import Assessor, Diagnosis
 from tfos_lab.driver.feed.feeding import UNFED, Feeding
-from tfos_lab.driver.feed.job import HeadLost
-from tfos_lab.driver.files.events import EventFileReceiver
-from tfos_lab.driver.files.output import OutputReceiver
-from tfos_lab.driver.head import LAST_ERRORS_S, Head
+from tfos_lab.driver.head import LAST_ERRORS_S, Head, HeadLost
 from tfos_lab.driver.history import History
 from tfos_lab.driver.logs import LogWriter, read_log, read_logs
 from tfos_lab.driver.metrics import draw_cluster, metrics_frame
+from tfos_lab.driver.output import OutputReceiver
 from tfos_lab.driver.profile import NO_TRACE, profile_node
 from tfos_lab.driver.publisher import make_publisher
 from tfos_lab.driver.record.inputs import Plain, plain_inputs
@@ -48,7 +46,7 @@ from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.runs.keep import keep_newest
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.driver.shown import ShownFiles
-from tfos_lab.driver.state.cluster_state import RestartBudget
+from tfos_lab.driver.state.cluster_state import MOVES, STOP_EXTRA_S, RestartBudget
 from tfos_lab.driver.state.events import (
     ClusterView,
     EvaluatorFailed,
@@ -89,7 +87,6 @@ logger = logging.getLogger(__name__)
 
 # Short enough that ■ in a notebook is quick: Python sees an interrupt between two waits.
 WAIT_STEP_S = 0.1
-STOP_EXTRA_S = 5.0
 # Spark takes a while to replace a lost executor.
 _SLOTS_POLL_S = 1.0
 
@@ -105,7 +102,6 @@ class Cluster:
     # What only the rest of the package uses, as it does the attributes: users who press tab see neither.
     _internal = frozenset({
         "close", "failure", "inputs", "launch", "log_path", "map_fun", "needs_evaluator", "on_over", "reports_after",
-        "wait_a_step",
     })  # fmt: skip
 
     def __init__(
@@ -139,8 +135,7 @@ class Cluster:
         self.history = History(self.called_s)
         self.bus = Bus(self._on_events)
         self.log_writer = LogWriter(files, self.history.add_note)
-        self.event_files = EventFileReceiver(files.event_home, files.events, self.history.add_note)
-        self.output = OutputReceiver(files, of_all=config.collect == "all")
+        self.output = OutputReceiver(files, of_all=config.collect == "all", notify=self.history.add_note)
         self.shown = ShownFiles(files.path)
         self.cells = Cells()
         self.restarts = RestartBudget(config.restarts)
@@ -159,7 +154,7 @@ class Cluster:
         self.publisher = None
         if published:
             self.publisher = make_publisher(
-                files, lambda: self.event_files.folder, lambda: self.ended, tensorboard=config.tensorboard
+                files, lambda: self.output.events.folder, lambda: self.ended, tensorboard=config.tensorboard
             )
             self.publisher.publish()
 
@@ -520,7 +515,7 @@ class Cluster:
         """
         if timeout is not None and not self._has_begun():
             self.head.await_start(timeout)
-        while not self.history.wait_for(self._has_begun, WAIT_STEP_S):
+        while not self.head.wait_for(self._has_begun, WAIT_STEP_S):
             pass
         if self.state is RunState.FAILED:
             self._raise_failure()
@@ -559,7 +554,7 @@ class Cluster:
             self.head.await_ends()
             raise
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not self.wait_a_step():
+        while not self.head.wait_for(self._is_over, WAIT_STEP_S):
             if deadline is not None and time.monotonic() > deadline:
                 running = [view.name for view in self.nodes if not view.state.ended]
                 raise WaitTimeout(waited_s=float(timeout or 0), still_running=running)
@@ -572,12 +567,10 @@ class Cluster:
             raise ClusterEnded(cluster=self.name, state="stopped", asked="wait for results")
         return self.results
 
-    def wait_a_step(self) -> bool:
-        """Wait a little; return whether the cluster has ended and nothing more is expected from its nodes."""
-        if self.head.over.wait(WAIT_STEP_S) and self.ended:
-            return True
-        if self.state is RunState.RESTARTING:
-            time.sleep(WAIT_STEP_S)
+    def _is_over(self) -> bool:
+        """Whether the cluster has ended and nothing more is expected from its nodes."""
+        if self.head.over.is_set():
+            return self.ended
         ended_s = self.history.ended_s
         is_old = self.state is RunState.FAILED and ended_s is not None and time.time() - ended_s > LAST_ERRORS_S
         return is_old and not self.output.awaited
@@ -588,27 +581,20 @@ class Cluster:
         Waits while nodes on other hosts send what they have written to ``ctx.output_dir``, and while nodes put their
         event files at a remote ``log_dir``; a second call with ``grace=0`` does not.
         """
-        self._stop(grace, awaits_puts=True)
+        self._stop(grace, () if self._stopping and grace == 0.0 else MOVES)
 
-    def _stop(self, grace: float | None, *, awaits_puts: bool) -> None:
+    def _stop(self, grace: float | None, awaits: tuple[type[FromAgent], ...]) -> None:
         self._start_recording()
         with self._changing:
-            is_in_haste, self._stopping = self._stopping and grace == 0.0, True
+            self._stopping = True
             head = self.head
             head.listen()  # a cluster that was never launched ends in the same way
-        head.request(lambda now_s: head.state.stop(now_s, grace_s=grace))
+        head.request(lambda now_s: head.state.stop(now_s, grace_s=grace, awaits=awaits))
         head.launcher.cancel()
-        limit_s = (self.config.grace if grace is None else grace) + STOP_EXTRA_S
-        deadline = time.monotonic() + limit_s
         while not head.over.wait(WAIT_STEP_S):
-            if not is_in_haste:
-                moved_at = max(head.piece_at, head.put_at) if awaits_puts else head.piece_at
-                deadline = max(deadline, moved_at + STOP_EXTRA_S)
-            if time.monotonic() > deadline:
-                logger.warning("cluster %s did not end within %.0f s", self.id, limit_s)
-                break
-        head.launcher.close()
-        head.request(head.state.give_up)
+            pass
+        if head.state.gave_up:
+            logger.warning("cluster %s did not end in time: not all nodes have said how they ended", self.id)
         head.join(STOP_EXTRA_S)
         self._abandon(head, RunState.STOPPED)
         self._finish_recording()
@@ -632,7 +618,7 @@ class Cluster:
         """Stop at once, waiting for no store, and remove what other processes see of the cluster; for Python's exit."""
         try:
             if not self.ended:
-                self._stop(0.0, awaits_puts=False)
+                self._stop(0.0, (FilePiece,))
             self._join_recorders()
         finally:
             if self.publisher is not None:
@@ -665,7 +651,7 @@ class Cluster:
             head.listen()
             self._launch_again(head)
             head.await_start(self.config.start_timeout)
-            while not self.history.wait_for(self._has_begun, WAIT_STEP_S) and not head.over.is_set():
+            while not head.wait_for(lambda: self._has_begun() or head.over.is_set(), WAIT_STEP_S):
                 pass
             # They may be lost before they run, such as with a host that Spark does not know to be gone.
             if head.state.state is RunState.RUNNING:

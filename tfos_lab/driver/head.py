@@ -8,22 +8,20 @@ clocks; the head does what they ask for.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import queue
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.driver.files.fetcher import FileFetcher
-from tfos_lab.driver.files.output import saving_note
 from tfos_lab.driver.logs import read_log
+from tfos_lab.driver.output import saving_note
 from tfos_lab.driver.state.cluster_state import ClusterState
 from tfos_lab.driver.state.events import NodeView, rank_of
 from tfos_lab.driver.state.feed_state import FeedState
@@ -36,11 +34,10 @@ from tfos_lab.driver.state.instructions import (
     Overdue,
     Publish,
     SendTo,
-    SendToAll,
     StartAll,
 )
 from tfos_lab.driver.state.questions import Questions, Wanted
-from tfos_lab.errors import FeedError, NodeFailed, ReservationTimeout, TfosError
+from tfos_lab.errors import ClusterEnded, FeedError, NodeFailed, ReservationTimeout, TfosError
 from tfos_lab.launchers.gpus import shortage, uneven
 
 if TYPE_CHECKING:
@@ -64,6 +61,12 @@ _LONGEST_PATIENCE_S = 2.0
 # What each node sends several times a second does not concern the feed state.
 _FIGURES = frozenset({m.Reported, m.Activity, m.Logs})
 
+_T = TypeVar("_T")
+
+
+class HeadLost(Exception):
+    """A node was lost while somebody worked with these nodes, and others are started in their place."""
+
 
 class Head:
     """The nodes of one start. Safe to use from any thread: read the states under `lock`, change them with `request`.
@@ -82,9 +85,6 @@ class Head:
         The first error with which the launcher gave up.
     feeds, caught_up : int, bool
         How many of the cluster's feeds these nodes have been given, and whether that is all that those before them had.
-    piece_at, put_at : float
-        When a node last sent a piece of a file, and when one last reported that it puts event files at a remote
-        ``log_dir``, by `time.monotonic`.
     """
 
     def __init__(self, cluster: Cluster, number: int) -> None:
@@ -92,11 +92,11 @@ class Head:
         self.cluster = cluster
         self.number = number
         self.lock = threading.RLock()
+        self._changed = threading.Condition(self.lock)
         self.over = threading.Event()
         self.launch_error: TfosError | None = None
         self.feeds = 0
         self.caught_up = number == 0
-        self.piece_at = self.put_at = 0.0
         self.state = ClusterState(
             cluster.node_specs,
             grace_s=config.grace,
@@ -116,8 +116,6 @@ class Head:
         self._connections: dict[int, int] = {}
         self._ranks: dict[int, int] = {}
         self._refused: set[int] = set()
-        # Of what nodes are asked to send now and then, by rank and folder.
-        self._fetchers: dict[tuple[int, str], FileFetcher] = {}
         self._thread: threading.Thread | None = None
         self._listener = cluster.make_listener(*cluster.hosts, len(cluster.node_specs))
         self.address: m.DriverAddress = self._listener.address
@@ -143,29 +141,52 @@ class Head:
 
     def ask(self, ranks: AbstractSet[int], message: Wanted, timeout_s: float) -> dict[int, Any]:
         """Ask nodes, wait, and return what those answer that do so in time, by rank; none once all is over."""
-        told: queue.SimpleQueue[dict[int, Any]] = queue.SimpleQueue()
+        told: list[dict[int, Any]] = []
 
         def tell(answers: dict[int, Any], _now_s: float) -> list[Instruction]:
-            told.put(answers)
+            told.append(answers)
             return []
 
         if ranks:
             self.request(lambda now_s: self._questions.ask(ranks, message, now_s + timeout_s, tell))
-        while ranks and not self.over.is_set():
-            with contextlib.suppress(queue.Empty):
-                return told.get(timeout=TICK_S)
-        return {}
+        self.wait_for(lambda: told or not ranks or self.over.is_set())
+        return told[0] if told else {}
+
+    def wait_for(self, look: Callable[[], _T], timeout_s: float | None = None) -> _T:
+        """Wait until ``look``, which is called under `lock`, returns something, or for so long; return that."""
+        with self._changed:
+            return self._changed.wait_for(look, timeout_s)
+
+    def await_rows(
+        self, look: Callable[[], _T], limit_s: float = math.inf, *, asked: str = "feed rows", moving: bool = False
+    ) -> _T | None:
+        """Wait until ``look`` returns something, and return that; None once the `Patience` for it is over.
+
+        That ends ``limit_s`` after now, or if they are ``moving`` after rows have moved. Raises as `check` does, and
+        ClusterEnded if all is done, which says what was ``asked``.
+        """
+        with self.lock:
+            patience = self.feed_state.patience(limit_s, rows=moving)
+            self.wait_for(lambda: look() or patience.is_over or self.state.state.is_ending)
+            if (seen := look()) or patience.is_over:
+                return seen or None
+        self.check(asked)
+        raise ClusterEnded(cluster=self.cluster.name, state=self.state.state, asked=asked)
+
+    def check(self, asked: str = "feed rows") -> None:
+        """Raise if nodes have failed, are started again (`HeadLost`), or were stopped."""
+        state = self.state.state
+        if state is RunState.RESTARTING:
+            raise HeadLost(self.state.reason)
+        if state is RunState.FAILED:
+            raise self.cluster.failure()
+        if state.stop_requested:
+            raise ClusterEnded(cluster=self.cluster.name, state=state, asked=asked)
 
     def ask_for_stacks(self, ranks: AbstractSet[int], timeout_s: float) -> dict[int, m.Stacks]:
         """Ask nodes where their threads are; the agent of a child that does not answer asks it with a signal."""
         patience_s = min(_LONGEST_PATIENCE_S, timeout_s * _SIGNAL_AFTER)
         return self.ask(ranks, m.StacksWanted(request=0, patience_s=patience_s), timeout_s)
-
-    def fetch(self, fetcher: FileFetcher, listed: m.FilesListed) -> None:
-        """Have files of a node fetched that it has told of in its own way; does not wait for them."""
-        asked = fetcher.fetch(listed, listed.files)
-        self._fetchers[listed.rank, listed.folder] = fetcher
-        self.request(lambda _now_s: asked)
 
     def stacks_of(self, node: str | None, timeout_s: float) -> dict[str, str]:
         """Return the stacks of a node, or of all, as text by name, or why there are none; KeyError for no such node."""
@@ -221,7 +242,7 @@ class Head:
     def free_slots(self) -> None:
         """Have all agents give their Spark task slots back."""
         everyone = tuple(range(self.state.size))
-        self.request(lambda _now_s: [SendToAll(everyone, m.FreeSlot())])
+        self.request(lambda _now_s: [SendTo(everyone, m.FreeSlot())])
 
     def await_start(self, limit_s: float) -> None:
         """Have the nodes fail if they do not run within so many seconds from now."""
@@ -282,11 +303,12 @@ class Head:
                     with self.lock:
                         self._take(item)
                 is_behind = is_behind and self._listener.is_behind
-                if time.monotonic() - last_tick_s >= TICK_S:  # whatever the clock is set to
-                    last_tick_s = time.monotonic()
-                    with self.lock:
+                with self._changed:
+                    if time.monotonic() - last_tick_s >= TICK_S:  # whatever the clock is set to
+                        last_tick_s = time.monotonic()
                         self._tick(time.time(), behind=is_behind)
-                    is_behind = True
+                        is_behind = True
+                    self._changed.notify_all()
         except Exception as error:  # of ours: nobody would hear the nodes any more
             logger.exception("the driver of %s could not go on", self.cluster.id)
             failure, now_s = Failure("driver", type(error).__name__, str(error)), time.time()
@@ -294,6 +316,8 @@ class Head:
                 self._do([*self.state.fail(failure, now_s), *self.state.give_up(now_s)])
         finally:
             self.over.set()
+            with self._changed:
+                self._changed.notify_all()
             self.cluster.log_writer.close()
             self._listener.close()
             self.launcher.close()
@@ -301,6 +325,7 @@ class Head:
 
     def _tick(self, now_s: float, *, behind: bool) -> None:
         self._do(self.state.tick(now_s, behind=behind))
+        self.feed_state.tick(self.state.attended_s)
         for machine in (self._questions, self._hangs, self._unread):
             self._do(machine.tick(now_s))
 
@@ -383,7 +408,7 @@ class Head:
         if (rank := self._ranks.pop(connection, None)) is not None:
             self._do(self.state.disconnect(rank, time.time()))
 
-    def _handle(  # noqa: C901, PLR0912 - one case for each kind
+    def _handle(  # noqa: C901 - one case for each kind
         self, connection: int, message: m.FromAgent, now_s: float
     ) -> None:
         cluster, view = self.cluster, self.state.view_of(message.rank)
@@ -414,19 +439,12 @@ class Head:
         match message:
             case m.PayloadWanted(rank=rank, offset=offset):
                 piece = cluster.payload[offset : offset + m.PIECE_BYTES]
-                self._do([SendTo(rank, m.PayloadPiece(piece))])
+                self._do([SendTo(rank, m.PayloadPiece(offset, piece))])
             case m.Stacks() | m.Profiled():
                 self._do(self._questions.handle(message, now_s))
             case m.CellWrote() | m.CellEnded():
                 cluster.cells.handle(message)
             case m.FilesListed() | m.FilePiece() | m.EventFilesPut() | m.Ended():
-                if isinstance(message, m.EventFilesPut):
-                    self.put_at = time.monotonic()
-                if isinstance(message, m.FilePiece):
-                    self.piece_at = time.monotonic()
-                    if (fetcher := self._fetchers.get((message.rank, message.folder))) is not None:
-                        self._do(fetcher.take(message))
-                self._do(cluster.event_files.handle(message))
                 self._do(cluster.output.handle(message, view))
 
     # ---- what the state machines ask for ----------------------------------------------------------------------------
@@ -434,10 +452,8 @@ class Head:
     def _do(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
-                case SendTo(rank=rank, message=message):
-                    self._send(rank, message)
-                case SendToAll(ranks=ranks, message=message):
-                    self._send_to_all(ranks, message)
+                case SendTo():
+                    self._send(instruction.each, instruction.message)
                 case StartAll(spec=spec):
                     self._start_all(spec)
                 case Publish(event=event):
@@ -447,18 +463,10 @@ class Head:
                 case Overdue(waited_s=waited_s):
                     self._on_overdue(waited_s)
                 case Finished():
-                    is_last = self.state.state is not RunState.RESTARTING
-                    if is_last:
-                        self.cluster.event_files.conclude()
-                    self.cluster.output.conclude(is_last=is_last)
+                    self.cluster.output.conclude(is_last=self.state.state is not RunState.RESTARTING)
                     self.over.set()
 
-    def _send(self, rank: int, message: m.ToAgent) -> None:
-        connection = self._connections.get(rank)
-        if connection is not None:
-            self._listener.send(connection, m.encode(message))
-
-    def _send_to_all(self, ranks: Iterable[int], message: m.ToAgent) -> None:
+    def _send(self, ranks: Iterable[int], message: m.ToAgent) -> None:
         connections = [self._connections[rank] for rank in ranks if rank in self._connections]
         self._listener.send_to_all(connections, m.encode(message))
 
@@ -472,9 +480,9 @@ class Head:
             return
         self.cluster.history.mark_released(time.time())
         for rank in list(self._connections):
-            self._send(rank, self._start_of(rank, spec))
+            self._send((rank,), self._start_of(rank, spec))
         if self.feed_state.ended:
-            self._send_to_all(self._connections, m.FeedsEnded())
+            self._send(self._connections, m.FeedsEnded())
 
     def _start_of(self, rank: int, cluster_spec: dict[str, list[str]]) -> m.Start:
         cluster, config, files = self.cluster, self.cluster.config, self.cluster.files
@@ -492,6 +500,7 @@ class Head:
             payload_bytes=len(cluster.payload) if is_large else 0,
             log_dir=files.log_dir,
             events_dir=files.event_home,
+            events_probe=cluster.output.event_probe,
             backup_dir=files.backup if config.restarts else "",
             default_fs=cluster.stores.default_fs,
             working_dir=cluster.working_dir,

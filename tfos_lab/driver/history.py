@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import replace
 
 from tfos_lab.core.states import NodeState, RunState
@@ -35,8 +33,7 @@ class History:
 
     def __init__(self, called_s: float) -> None:
         self._called_s = called_s
-        self._changed = threading.Condition()
-        self._recorded = 0
+        self._lock = threading.Lock()
         self._numbers = itertools.count()
         # A plain dict would look past all that were removed to find its first one.
         self._events: OrderedDict[object, Event] = OrderedDict()
@@ -51,12 +48,10 @@ class History:
 
     def record(self, *events: Event) -> None:
         """Record events. Log text is left out: the log files hold all of it."""
-        with self._changed:
-            self._recorded += 1
+        with self._lock:
             for event in events:
                 if not isinstance(event, LogText):
                     self._record(event)
-            self._changed.notify_all()
 
     def _record(self, event: Event) -> None:
         # Of a feed's progress, which names all nodes each time, the newest is kept.
@@ -108,7 +103,7 @@ class History:
 
     def mark_released(self, time_s: float) -> None:
         """Record that the first node was sent its start message."""
-        with self._changed:
+        with self._lock:
             self._mark("released", time_s)
 
     def _mark(self, phase: str, time_s: float) -> None:
@@ -116,65 +111,50 @@ class History:
 
     def add_note(self, text: str) -> None:
         """Add a sentence that the cell shows beside the table."""
-        with self._changed:
+        with self._lock:
             self._notes.append(text)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """The sentences that were added, oldest first."""
-        with self._changed:
+        with self._lock:
             return tuple(self._notes)
 
     @property
     def events(self) -> list[Event]:
         """All events but log text, oldest first (at most 10,000); of a feed, how far it is now."""
-        with self._changed:
+        with self._lock:
             return list(self._events.values())
 
     @property
     def feeds(self) -> tuple[FeedView, ...]:
         """The calls of `Cluster.train` and `Cluster.inference` so far."""
-        with self._changed:
+        with self._lock:
             return self._feeds.views
 
     @property
     def restarts(self) -> tuple[tuple[float, float | None], ...]:
         """When nodes began to start again, and when all of them ran again, in seconds since the call."""
-        with self._changed:
+        with self._lock:
             return tuple(self._restarts)
 
     @property
     def metrics(self) -> list[MetricsReported]:
         """The reported metrics, oldest first. Above 200,000, every second one of the older half is dropped."""
-        with self._changed:
+        with self._lock:
             return list(self._metrics)
 
     def sample_metrics(self, at_most: int) -> list[MetricsReported]:
         """Return at most so many of the reported metrics, evenly spread, the newest among them; oldest first."""
-        with self._changed:
+        with self._lock:
             stride = -(-len(self._metrics) // at_most) or 1
             return self._metrics[::-stride][::-1]
 
     def metrics_after(self, count: int) -> tuple[list[MetricsReported], int]:
         """Return the metrics that came after the first ``count`` ones, and how many there have been in all."""
-        with self._changed:
+        with self._lock:
             new = self._metrics_count - count
             return (self._metrics[-new:] if new > 0 else []), self._metrics_count
-
-    def wait_for(self, predicate: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until ``predicate()`` is true after some event; return whether it is.
-
-        The predicate is called without the history's lock: it may take those under which events are published.
-        """
-        deadline_s = time.monotonic() + timeout_s
-        while True:
-            recorded = self._recorded
-            if predicate():
-                return True
-            with self._changed:
-                while self._recorded == recorded:
-                    if not self._changed.wait(max(0.0, deadline_s - time.monotonic())):
-                        return False
 
 
 def _line_of(event: Event) -> str:

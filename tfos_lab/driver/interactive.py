@@ -19,7 +19,7 @@ from tfos_lab.driver.cells import RunningCell
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.results import Results, returned_text
 from tfos_lab.driver.start import choose_launcher, make_cluster
-from tfos_lab.driver.state.instructions import SendTo, SendToAll
+from tfos_lab.driver.state.instructions import SendTo
 from tfos_lab.errors import CellFailed, CellInterrupted, ClusterEnded, ConfigError, PayloadError, WaitTimeout
 from tfos_lab.node.interactive import InteractiveCell, run_cells
 
@@ -122,7 +122,7 @@ class InteractiveCluster(Cluster):
             raise
         message = m.RunCell(cell=running.number, payload=payload)
         # What a cell captures may be large: it is held once, however many nodes have not taken it yet.
-        self.head.request(lambda _now_s: [SendToAll(tuple(nodes), message)])
+        self.head.request(lambda _now_s: [SendTo(tuple(nodes), message)])
         return running
 
     def finish_cell(
@@ -131,7 +131,7 @@ class InteractiveCluster(Cluster):
         """Wait for a cell's end, and return what it returned; ``on_step`` is called a few times a second."""
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
-            while not self.cells.wait(cell, _STEP_S):
+            while not self.head.wait_for(lambda: not cell.busy, _STEP_S):
                 on_step()
                 if self.ended:
                     super().wait(_INTERRUPT_S)  # it raises what has ended the nodes
@@ -149,7 +149,11 @@ class InteractiveCluster(Cluster):
         self.head.request(lambda _now_s: [SendTo(rank, message) for rank in cell.nodes])
         deadline = time.monotonic() + _INTERRUPT_S
         with contextlib.suppress(KeyboardInterrupt):
-            while not self.cells.wait(cell, _STEP_S) and time.monotonic() < deadline and not self.ended:
+            while (
+                not self.head.wait_for(lambda: not cell.busy, _STEP_S)
+                and time.monotonic() < deadline
+                and not self.ended
+            ):
                 pass
         return CellInterrupted(self.name, cell.busy)
 

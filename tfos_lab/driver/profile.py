@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from tfos_lab.core import messages as m
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.paths import split_scheme
-from tfos_lab.driver.files.fetcher import FileFetcher
 from tfos_lab.errors import ConfigError, ProfileFailed
+from tfos_lab.node.files.fetcher import FileFetcher
 from tfos_lab.node.profile import profile_folder
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ _DEAF_S = 3.0
 _EXTRA_S = 30.0
 # The pieces of a trace come one after the other.
 _PATIENCE_S = 10.0
-_STEP_S = 0.05
 _MAX_BYTES = 1 << 30
 _HOTTEST = 5
 # Seen with TensorFlow 2.21, in two profiles of three: its tracer's events that one thread begins and another ends, as
@@ -124,14 +123,17 @@ def _fetch_trace(head: Head, profiled: m.Profiled, home: Path) -> str:
         return f"no trace: it has {size_bytes >> 20} MiB, more than {_MAX_BYTES >> 20}; profile fewer seconds"
     folder, files = profile_folder(profiled.request), [m.ListedFile(*file) for file in profiled.files.items()]
     trace = FileFetcher(folder, home)
-    head.fetch(trace, m.FilesListed(folder, 0, files, rank=profiled.rank))
-    taken_bytes, until_s = -1, 0.0
-    while not (trace.is_answered or head.over.is_set()):
-        if trace.taken_bytes > taken_bytes:
-            taken_bytes, until_s = trace.taken_bytes, time.monotonic() + _PATIENCE_S
-        elif time.monotonic() > until_s:
-            break
-        time.sleep(_STEP_S)
+    with head.lock:
+        asked = head.cluster.output.fetch(trace, m.FilesListed(folder, 0, files, rank=profiled.rank))
+    head.request(lambda _now_s: asked)
+    taken_bytes = -1
+
+    def has_moved() -> bool:
+        return trace.is_answered or trace.taken_bytes > taken_bytes or head.over.is_set()
+
+    while not trace.is_answered and trace.taken_bytes > taken_bytes:
+        taken_bytes = trace.taken_bytes
+        head.wait_for(has_moved, _PATIENCE_S)
     if not trace.missing:
         return ""
     why = next(iter(trace.problems.values()), f"the node stopped sending {trace.missing[0].name}")

@@ -111,10 +111,12 @@ class RunDir:
         """Return the file with a node's result, if that was large and nobody has looked at it."""
         return self.path / "results" / _file_name(node)
 
-    def make_probe(self) -> Path:
+    def make_probe(self, folder: Path) -> Path:
         """Make an empty file of a name that nobody can guess: a node that finds it sees this very folder."""
-        probe = self.path / f".home-{secrets.token_hex(16)}"
-        probe.touch(mode=0o600)
+        probe = folder / f".home-{secrets.token_hex(16)}"
+        with contextlib.suppress(OSError):  # no node will find it
+            folder.mkdir(parents=True, exist_ok=True)
+            probe.touch(mode=0o600)
         return probe
 
     def checkpoint(self, stream: int) -> str:

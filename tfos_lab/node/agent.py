@@ -30,7 +30,6 @@ from tfos_lab.node.addresses import NodePlace
 from tfos_lab.node.child_supervisor import ChildSupervisor
 from tfos_lab.node.driver_link import GAVE_UP, NO_WAY, DriverLink
 from tfos_lab.node.feed.store import FeedStore
-from tfos_lab.node.files.events import NodeEventFiles
 from tfos_lab.node.files.output import NodeOutput
 from tfos_lab.node.files.payload import PayloadFile
 from tfos_lab.node.files.remote_log import RemoteLog
@@ -102,7 +101,6 @@ class Agent:
         self._feeds = FeedStore(rows_host, self._scratch.path, send, self._child.send, take_port=take_port)
         self._stacks = StackTaker(self._scratch.path, self._child, send)
         self._shared = SharedFolder(spec.shared_dir, spec.cluster_id, spec.node)
-        self._event_files = NodeEventFiles(send)
         self._remote_log = RemoteLog(self._scratch.path, send)
         self._result = NodeResult(self._scratch.path, send)
         self._output = NodeOutput(spec.node, self._scratch.path, send)
@@ -161,7 +159,6 @@ class Agent:
         self._child.tick(now)
         self._stacks.tick(now)
         self._output.work()
-        self._event_files.tick()
         if self._child.is_over:
             self._drain()
 
@@ -197,7 +194,6 @@ class Agent:
             return
         self._feeds.handle(message)
         self._stacks.handle(message)
-        self._event_files.handle(message)
         self._output.handle(message)
         self._result.handle(message)
         if isinstance(message, m.PieceWanted) and is_of_trace(message):
@@ -211,11 +207,9 @@ class Agent:
             self._refuse(problem)
             return
         self._result.prepare(start)
-        start, spec = self._output.prepare(start), self._spec
+        spec = self._spec
         start = self._remote_log.prepare(start, {**spec.environ, **start.env, **spec.extra_env})
-        if start.is_chief:
-            self._event_files.set_folder(start.event_home, start.age_s)
-        self._child.start(start)
+        self._child.start(self._output.prepare(start))
 
     def _refuse(self, problem: str) -> None:
         self._child.refuse(m.Outcome(kind="raised", error="ConfigError", message=problem))
@@ -259,7 +253,7 @@ class Agent:
             return
         self._logs.tell_lost()
         self._log_sender.send_all()
-        is_settled = self._event_files.settle() and self._output.settle() and self._remote_log.settle()
+        is_settled = self._output.settle() and self._remote_log.settle()
         if is_settled and self._output_until is None and not self._has_drained and not self._logs.has_unread:
             self._has_drained = True
             self._driver.tell(m.Drained())

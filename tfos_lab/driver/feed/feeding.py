@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfos_lab.core.threads import on_a_thread
 from tfos_lab.data.frames import is_stream
 from tfos_lab.driver.feed.request import is_dstream
+from tfos_lab.driver.head import Head, HeadLost
 from tfos_lab.driver.state.instructions import Failure
 from tfos_lab.driver.state.readers import returned_unread
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, NoSession, RecordError
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
     from tfos_lab.driver.cluster import Cluster
     from tfos_lab.driver.feed.request import FeedRequest
     from tfos_lab.driver.feed.stream import MicroBatches
-    from tfos_lab.driver.head import Head
     from tfos_lab.driver.state.driver_feed import DriverFeed
 
 # How rows are refused.
 UNFED = (ConfigError, FeedError, NoSession, RecordError)
 # A stream ends at once, unless Spark is in trouble.
 _SETTLE_S = 10.0
+
+_T = TypeVar("_T")
 
 
 class Feeding:
@@ -56,25 +58,27 @@ class Feeding:
 
     def feed(self, request: FeedRequest) -> None:
         """Feed rows to all training nodes; return when they have stored all of them."""
-        from tfos_lab.driver.feed.job import HeadLost
-
         request = replace(request, required=self._is_required)
         waits_for_function = request.is_open_choice and self._cluster.launcher.runs_inline
         if waits_for_function or not all(each.done() for each in self._deferred):
             self._feed_later(request)
             return
-        is_kept = False
+
+        def feed(head: Head) -> None:
+            self.catch_up(head)
+            with self.lock:
+                if not any(one is request for one in self._requests):
+                    self._requests.append(request)
+            self.catch_up(head)
+
+        self.with_head(feed)
+
+    def with_head(self, act: Callable[[Head], _T]) -> _T:
+        """Do something with the nodes once they run, and again with those that are started in their place meanwhile."""
         while True:
             self._cluster.wait_until_running()
-            head = self._cluster.head
             with contextlib.suppress(HeadLost):
-                self.catch_up(head)
-                with self.lock:
-                    if not is_kept:
-                        self._requests.append(request)
-                        is_kept = True
-                self.catch_up(head)
-                return
+                return act(self._cluster.head)
 
     def _feed_later(self, request: FeedRequest) -> None:
         """Feed when the function asks for rows: it runs on this very thread, once nothing more is fed."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import secrets
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,9 +22,10 @@ from tfos_lab.data.frames import is_stream
 from tfos_lab.data.prepare import map_batches, prepare, taken_names, widen
 from tfos_lab.data.spark_versions import parsed_schema
 from tfos_lab.driver.feed.arrays import is_in_memory
+from tfos_lab.driver.feed.job import OPEN_TIMEOUT_S, await_readers
 from tfos_lab.driver.feed.request import as_frame, check_objects, check_queue, is_rows, no_rows
-from tfos_lab.driver.state.readers import NOBODY_READS, never_asked, not_open
-from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout
+from tfos_lab.driver.state.readers import not_open
+from tfos_lab.errors import ClusterEnded, ConfigError, FeedTimeout
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.node.feed.inference_task import InferencePlan
 from tfos_lab.node.feed.python_rows import COLUMN, OBJECTS_SCHEMA
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from tfos_lab.driver.cluster import Cluster
     from tfos_lab.driver.feed.feeding import Feeding
+    from tfos_lab.driver.head import Head
 
 # A model may take long to answer its first row; a function that never answers looks the same from here.
 _PROBE_NOTE_S = 20.0
@@ -42,77 +43,13 @@ _PROBE_NOTE = (
     "inference has waited for the results of a single row for a while: see whether map_fun calls ctx.put_results for "
     "every batch of its dataset"
 )
-_OPEN_TIMEOUT_S = 30.0
-_STEP_S = 0.005
+_ASKED = "answer rows"
 
 
-class AnsweringNodes:
-    """The nodes of a cluster, as its inferences see them."""
-
-    def __init__(self, cluster: Cluster, feeding: Feeding) -> None:
-        self._cluster = cluster
-        self._feeding = feeding
-        self._token = secrets.token_hex(16)
-
-    def want_objects(self, timeout_s: float) -> bool:
-        """Return whether the nodes read rows as Python objects; wait until one of them has asked for rows.
-
-        Raises FeedTimeout if none has within ``timeout_s``, and what has ended the cluster meanwhile.
-        """
-        feed_state = self._cluster.head.feed_state
-        deadline = time.monotonic() + timeout_s
-        while feed_state.wants_objects is None:
-            self._check(deadline, feed_state.names, timeout_s)
-            feed_state = self._cluster.head.feed_state
-        return bool(feed_state.wants_objects)
-
-    def open(self, plan: InferencePlan) -> InferencePlan:
-        """Open the nodes' endpoints for rows as in the plan; return it with where the nodes are.
-
-        Raises FeedTimeout if they do not open, FeedError if no node reads rows, and what has ended the cluster
-        meanwhile.
-        """
-        head, feed_state = self._cluster.head, self._cluster.head.feed_state
-        identities = self._feeding.identities()
-        # With parameter servers, nodes that serve the chief answer nothing.
-        deadline = time.monotonic() + plan.timeout_s
-        while undecided := feed_state.undecided:
-            self._check(deadline, undecided, plan.timeout_s)
-        if not feed_state.ranks:
-            raise FeedError(reason=NOBODY_READS)
-        message = m.InferenceOpen(
-            schema=plan.schema,
-            token=self._token,
-            tls=identities.nodes if identities else None,
-            objects=plan.objects,
-            queue=plan.queue,
-        )
-        head.request(lambda _now_s: feed_state.open_inference(message))
-        deadline = time.monotonic() + _OPEN_TIMEOUT_S
-        while late := [rank for rank in feed_state.ranks if rank not in feed_state.answering]:
-            if self._cluster.state is RunState.FAILED:
-                raise self._cluster.failure()
-            if time.monotonic() > deadline:
-                names = [self._cluster.node_specs[rank].node for rank in late]
-                raise FeedTimeout(reason=not_open(names, _OPEN_TIMEOUT_S))
-            time.sleep(_STEP_S)
-        return msgspec.structs.replace(
-            plan,
-            cluster=self._cluster.name,
-            token=self._token,
-            locations={rank: feed_state.answering[rank] for rank in feed_state.ranks},
-            tls=identities.tasks if identities else None,
-        )
-
-    def _check(self, deadline: float, waited_for: list[str], timeout_s: float) -> None:
-        """Raise if there is nothing to wait for any more, and sleep for a moment."""
-        if self._cluster.state is RunState.FAILED:
-            raise self._cluster.failure()
-        if self._cluster.ended:
-            raise ClusterEnded(cluster=self._cluster.name, state=self._cluster.state, asked="answer rows")
-        if time.monotonic() > deadline:
-            raise FeedTimeout(reason=never_asked(waited_for, timeout_s))
-        time.sleep(_STEP_S)
+def want_objects(head: Head, timeout_s: float) -> bool:
+    """Return whether nodes read rows as Python objects; wait until one has asked for rows, as `await_readers` does."""
+    await_readers(head, timeout_s, kind=True, asked=_ASKED)
+    return bool(head.feed_state.wants_objects)
 
 
 class Inference:
@@ -120,7 +57,8 @@ class Inference:
 
     def __init__(self, cluster: Cluster, feeding: Feeding) -> None:
         self._cluster = cluster
-        self._nodes = AnsweringNodes(cluster, feeding)
+        self._feeding = feeding
+        self._token = secrets.token_hex(16)
         self._lock = threading.Lock()
         self._columns = ""
         self._results = b""
@@ -152,7 +90,7 @@ class Inference:
         if cluster.ended:
             raise ClusterEnded(cluster=cluster.name, state=cluster.state, asked="answer rows")
         open_choice = not is_frame and objects is None and columns is None and schema is None
-        if objects or (open_choice and self._nodes.want_objects(timeout_s)):
+        if objects or (open_choice and self._feeding.with_head(lambda head: want_objects(head, timeout_s))):
             return self._of_objects(data.rdd if is_frame else data, queue, timeout_s)
         plan = InferencePlan(queue=queue, timeout_s=timeout_s)
         if is_frame:
@@ -160,13 +98,35 @@ class Inference:
         frame, results = self._frame(as_frame(self._cluster, data), columns, schema, plan)
         return frame.select(*(f"`{name}`" for name in results)).rdd.map(lambda row: row[0] if len(row) == 1 else row)
 
+    def _open(self, head: Head, plan: InferencePlan) -> InferencePlan:
+        """Open the nodes' endpoints for rows as in the plan; return it with where the nodes are."""
+        feeds, identities = head.feed_state, self._feeding.identities()
+        await_readers(head, plan.timeout_s, asked=_ASKED)  # nodes that serve the chief answer nothing
+        message = m.InferenceOpen(
+            schema=plan.schema,
+            token=self._token,
+            tls=identities.nodes if identities else None,
+            objects=plan.objects,
+            queue=plan.queue,
+        )
+        head.request(lambda _now_s: feeds.open_inference(message))
+        if not head.await_rows(lambda: not feeds.not_answering, OPEN_TIMEOUT_S, asked=_ASKED):
+            raise FeedTimeout(reason=not_open(feeds.not_answering, OPEN_TIMEOUT_S))
+        head.launcher.free_slots()
+        return msgspec.structs.replace(
+            plan,
+            cluster=self._cluster.name,
+            token=self._token,
+            locations={rank: feeds.answering[rank] for rank in feeds.ranks},
+            tls=identities.tasks if identities else None,
+        )
+
     def _of_objects(self, rdd: Any, queue: str, timeout_s: float) -> Any:
         plan = InferencePlan(
             schema=OBJECTS_SCHEMA, asked=[0], names=[COLUMN], objects=True, queue=queue, timeout_s=timeout_s
         )
         with self._lock:
-            plan = self._nodes.open(plan)
-            self._cluster.head.launcher.free_slots()
+            plan = self._feeding.with_head(lambda head: self._open(head, plan))
             plan = msgspec.structs.replace(plan, inference=next(self._numbers))
         encoded = msgspec.msgpack.encode(plan)
         return rdd.mapPartitions(make_task("tfos_lab.node.feed.inference_task", "object_task", encoded))
@@ -187,8 +147,7 @@ class Inference:
             plan = msgspec.structs.replace(
                 plan, schema=asked.schema.json(), asked=positions, names=asked.columns, kept=len(df.columns)
             )
-            plan = self._nodes.open(plan)
-            self._cluster.head.launcher.free_slots()
+            plan = self._feeding.with_head(lambda head: self._open(head, plan))
             wanted = self._wanted(wide, plan, schema)
             plan = msgspec.structs.replace(plan, inference=next(self._numbers))
         return _results(df, wide, plan, wanted), list(wanted.names)

@@ -6,7 +6,6 @@ Rows of files need no job of Spark's: the nodes look for the files, and get equa
 from __future__ import annotations
 
 import secrets
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,8 +13,9 @@ from tfos_lab.core import messages as m
 from tfos_lab.core.messages import Condition
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.driver.feed.files.shares import deal_files
-from tfos_lab.driver.feed.spark_job import FrameRows, ObjectRows, SparkJob, Tasks
+from tfos_lab.driver.feed.spark_job import FrameRows, ObjectRows, SparkJob
 from tfos_lab.driver.feed.splits import as_given
+from tfos_lab.driver.head import Head
 from tfos_lab.driver.state.cluster_state import LOST_AFTER_S
 from tfos_lab.driver.state.hangs import Suspicion, doing, find_hung
 from tfos_lab.driver.state.instructions import Failure, SendTo
@@ -29,21 +29,15 @@ if TYPE_CHECKING:
     from tfos_lab.driver.cluster import Cluster
     from tfos_lab.driver.feed.files.source import FileRows
     from tfos_lab.driver.feed.request import FeedRequest
-    from tfos_lab.driver.head import Head
     from tfos_lab.driver.state.driver_feed import DriverFeed
     from tfos_lab.driver.state.instructions import Instruction
 
 _STEP_S = 0.1
-_OPEN_TIMEOUT_S = 30.0
-_OPEN_STEP_S = 0.005
+OPEN_TIMEOUT_S = 30.0
 # A node that cannot be reached is lost, as a rule, which takes longer to be told.
 _LOSS_PATIENCE_S = LOST_AFTER_S + 1.5
 # What fails the cluster, too: its nodes would wait for rows that never come.
 _FAILURES = (FeedError, RecordError, ConfigError)
-
-
-class HeadLost(Exception):
-    """A node was lost in the middle of a feed, and the nodes are started again."""
 
 
 class FeedJob:
@@ -101,17 +95,18 @@ class FeedJob:
         self._wait_for_readers()
         message = self._message()
         self._head.request(lambda _now_s: feed_state.open(message, request.source, self._timeout_s))
-        until_s = self._head.state.attended_s + _OPEN_TIMEOUT_S  # a notebook that is paused is no fault of theirs
-        while self._head.state.attended_s < until_s:
+
+        def opened() -> DriverFeed | None:
             feed = feed_state.current
-            if feed is not None and feed is not before and len(feed.locations) == len(feed.ranks):
-                return feed
-            self._check_cluster()
-            self._refuse_if_nobody_reads()
-            time.sleep(_OPEN_STEP_S)
-        feed = feed_state.current
-        late = feed_state.names if feed is None or feed is before else feed.late
-        raise FeedTimeout(reason=f"{not_open(late, _OPEN_TIMEOUT_S)}{find_stuck(self._head).text}")
+            return feed if feed is not None and feed is not before and not feed.late else None
+
+        if self._head.await_rows(lambda: opened() or feed_state.returned, OPEN_TIMEOUT_S) is None:
+            feed = feed_state.current
+            late = feed_state.names if feed is None or feed is before else feed.late
+            raise FeedTimeout(reason=f"{not_open(late, OPEN_TIMEOUT_S)}{find_stuck(self._head).text}")
+        if (feed := opened()) is None:
+            raise self._half_done()
+        return feed
 
     def _message(self) -> m.FeedOpen:
         request = self._request
@@ -131,32 +126,20 @@ class FeedJob:
         )
 
     def _wait_for_readers(self) -> None:
-        """Wait until it is known which nodes read: with parameter servers, workers may serve the chief instead.
+        """Wait until it is known who reads; raise if some of the rows would not be read by any node.
 
-        Where rows can go as columns or as objects, also wait until a node has asked for one or the other.
+        A feed that is under way ends early instead.
         """
-        deadline = time.monotonic() + self._timeout_s
-        while True:
-            self._check_cluster()
-            undecided = self._feed_state.undecided
-            if self._request.is_open_choice and self._feed_state.wants_objects is None:
-                if self._feed_state.returned:
-                    raise FeedError(reason=NOTHING_READ)
-                undecided = undecided or self._feed_state.names
-            self._refuse_if_nobody_reads()
-            if not undecided:
-                break
-            if time.monotonic() > deadline:
-                raise FeedTimeout(reason=never_asked(undecided, self._timeout_s))
-            time.sleep(_OPEN_STEP_S)
-        if not self._feed_state.ranks:
-            raise FeedError(reason=NOBODY_READS)
+        self._head.check()
+        await_readers(self._head, self._timeout_s, kind=self._request.is_open_choice)
+        if self._feed_state.returned:
+            is_unread = self._request.is_open_choice and self._feed_state.wants_objects is None
+            raise FeedError(reason=NOTHING_READ) if is_unread else self._half_done()
 
-    def _refuse_if_nobody_reads(self) -> None:
-        """Raise if some of the rows would not be read by any node; a feed that is under way ends early instead."""
-        if returned := self._feed_state.returned:
-            state = "done" if self._head.state.state is RunState.DONE else f"half done ({', '.join(returned)} returned)"
-            raise ClusterEnded(cluster=self._cluster.name, state=state, asked="feed rows")
+    def _half_done(self) -> ClusterEnded:
+        returned = ", ".join(self._feed_state.returned)
+        state = "done" if self._head.state.state is RunState.DONE else f"half done ({returned} returned)"
+        return ClusterEnded(cluster=self._cluster.name, state=state, asked="feed rows")
 
     # ---- Spark's job ------------------------------------------------------------------------------------------------
 
@@ -197,20 +180,16 @@ class FeedJob:
 
     def _watch(self, job: SparkJob, feed: DriverFeed) -> bool:
         """Wait for the job; return whether a node wants no more rows before the job's end."""
-        moves, moved_s, told = (0, 0), time.monotonic(), Tasks()
+        with self._head.lock:
+            patience = self._feed_state.patience(self._timeout_s, rows=True)
         while True:
             has_ended = job.has_ended(_STEP_S)
-            self._check_cluster()
+            self._head.check()
             if self._is_unwanted():
                 return True
-            tasks = job.tasks()
-            if tasks != told and tasks.partitions is not None:
-                told = tasks
-                self._foresee(feed, tasks)
-            now = (self._feed_state.moves, tasks.ended)
-            if now != moves:
-                moves, moved_s = now, time.monotonic()
-            if time.monotonic() - moved_s > self._timeout_s:
+            if (tasks := job.news()) is not None:
+                self._foresee(feed, *tasks)
+            if patience.is_over:
                 queue = self._request.queue
                 its = "its rows" if queue == m.INPUT_QUEUE else f"the rows of the queue '{queue}'"
                 self._stuck = find_stuck(self._head)
@@ -223,16 +202,13 @@ class FeedJob:
                 # If all nodes have returned and gone meanwhile, tasks found no node to send rows to.
                 return job.error is not None and self._is_unwanted()
 
-    def _foresee(self, feed: DriverFeed, tasks: Tasks) -> None:
-        counts = tasks.ended, tasks.total
-        self._head.request(lambda now_s: self._feed_state.foresee(feed.number, tasks.partitions, now_s, counts))
+    def _foresee(self, feed: DriverFeed, partitions: int, ended: int, total: int) -> None:
+        self._head.request(lambda now_s: self._feed_state.foresee(feed.number, partitions, now_s, (ended, total)))
 
     def _look_for_a_cause(self, error: Exception) -> None:
         """Wait a moment for a node's failure: a node that is gone fails Spark's job, too, and is reported later."""
-        until_s = time.monotonic() + _LOSS_PATIENCE_S
-        while NodeUnreachable.__name__ in str(error) and time.monotonic() < until_s:
-            self._check_cluster()
-            time.sleep(0.02)
+        if NodeUnreachable.__name__ in str(error):
+            self._head.await_rows(lambda: None, _LOSS_PATIENCE_S)
 
     def _is_unwanted(self) -> bool:
         """Whether a node wants no more rows: it has said so, or its function has returned."""
@@ -249,32 +225,41 @@ class FeedJob:
     # ---- the end ----------------------------------------------------------------------------------------------------
 
     def _wait_until_complete(self, feed: DriverFeed) -> None:
-        deadline = time.monotonic() + self._timeout_s
-        while feed.state == "open" and self._head.state.state is not RunState.DONE:
-            self._check_cluster()
-            if time.monotonic() > deadline:
-                self._stuck = find_stuck(self._head)
-                done, all_done = len(feed.committed), feed.expected_partitions
-                raise FeedTimeout(
-                    reason=f"rows were stored but not committed within {self._timeout_s:g} s ({done} of {all_done} "
-                    f"partitions were){self._stuck.text}"
-                )
-            time.sleep(_OPEN_STEP_S)
+        state = self._head.state
+
+        def is_over() -> bool:
+            return feed.state != "open" or state.state is RunState.DONE
+
+        if not self._head.await_rows(is_over, self._timeout_s, moving=True):
+            self._stuck = find_stuck(self._head)
+            done, all_done = len(feed.committed), feed.expected_partitions
+            raise FeedTimeout(
+                reason=f"rows were stored but not committed within {self._timeout_s:g} s ({done} of {all_done} "
+                f"partitions were){self._stuck.text}"
+            )
         if feed.total_rows != feed.expected_rows and not self._is_unwanted():
             raise FeedError(
                 reason=f"Spark produced {feed.expected_rows} rows, {feed.total_rows} were committed: "
                 "a fault of tfos_lab, please report it"
             )
 
-    def _check_cluster(self) -> None:
-        """Raise if the cluster has failed, is restarted, or was stopped."""
-        state = self._head.state.state
-        if state is RunState.RESTARTING:
-            raise HeadLost(self._head.state.reason)
-        if state is RunState.FAILED:
-            raise self._cluster.failure()
-        if state.stop_requested:
-            raise ClusterEnded(cluster=self._cluster.name, state=state, asked="feed rows")
+
+def await_readers(head: Head, timeout_s: float, *, kind: bool = False, asked: str = "feed rows") -> None:
+    """Wait until it is known which nodes read: with parameter servers, workers may serve the chief instead.
+
+    Where rows can go as columns or as objects, and so the ``kind`` matters, also wait until a node has asked for one or
+    the other. Ends when a function has returned. Raises FeedTimeout, FeedError if no node reads, and as `Head.check`.
+    """
+    feeds = head.feed_state
+
+    def is_known() -> bool:
+        is_open = kind and feeds.wants_objects is None
+        return bool(feeds.returned) or not (is_open or feeds.undecided)
+
+    if not head.await_rows(is_known, timeout_s, asked=asked):
+        raise FeedTimeout(reason=never_asked(feeds.undecided or feeds.names, timeout_s))
+    if not feeds.ranks:
+        raise FeedError(reason=NOBODY_READS)
 
 
 # How long nodes have to say where they are.
@@ -382,20 +367,17 @@ class FileJob(FeedJob):
 
     def _wait_for_search(self, feed: DriverFeed) -> bool:
         """Wait until all nodes have found their files; return whether rows are still wanted then."""
-        moves, moved_s = self._feed_state.moves, time.monotonic()
-        while len(feed.problems) < len(feed.ranks) and not any(feed.problems.values()):
-            self._check_cluster()
-            if self._is_unwanted():
-                return False
-            if self._feed_state.moves != moves:
-                moves, moved_s = self._feed_state.moves, time.monotonic()
-            if time.monotonic() - moved_s > self._timeout_s:
-                searching = [name for rank, name in feed.names.items() if rank not in feed.problems]
-                raise FeedTimeout(
-                    reason=f"{', '.join(searching)} found no file for {self._timeout_s:g} s: see whether "
-                    "the file system answers, or raise feed_timeout (timeout of cluster.train)"
-                )
-            time.sleep(_OPEN_STEP_S)
+
+        def is_over() -> bool:
+            has_found = len(feed.problems) == len(feed.ranks) or any(feed.problems.values())
+            return has_found or self._is_unwanted()
+
+        if not self._head.await_rows(is_over, self._timeout_s, moving=True):
+            searching = [name for rank, name in feed.names.items() if rank not in feed.problems]
+            raise FeedTimeout(
+                reason=f"{', '.join(searching)} found no file for {self._timeout_s:g} s: see whether "
+                "the file system answers, or raise feed_timeout (timeout of cluster.train)"
+            )
         if problem := next(filter(None, feed.problems.values()), ""):
             raise FeedError(reason=problem)
-        return True
+        return len(feed.problems) == len(feed.ranks)

@@ -72,15 +72,6 @@ class ObjectRows:
 SparkRows = FrameRows | ObjectRows
 
 
-@dataclass(frozen=True)
-class Tasks:
-    """How far Spark is: the partitions that it will produce, if known, and the tasks that have ended, of all."""
-
-    partitions: int | None = None
-    ended: int = 0
-    total: int = 0
-
-
 class SparkJob:
     """One job, on its own thread, so that an interrupt or a failing node can cancel it.
 
@@ -93,7 +84,7 @@ class SparkJob:
         self._plan = plan
         self._tag = f"{label}-{secrets.token_hex(3)}"
         self._description = description
-        self._tasks = Tasks()
+        self._told: tuple[int, int, int] | None = None
         self._cancelled = False
         self._ask_s = 0.0
         self.error: Exception | None = None
@@ -111,13 +102,13 @@ class SparkJob:
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    def tasks(self) -> Tasks:
-        """Return how far Spark is; it is asked now and then only, as it may work long before the first row."""
-        if time.monotonic() >= self._ask_s:
-            self._ask_s = time.monotonic() + _ASK_INTERVAL_S
-            counts = spark_session.tasks_of(self._rows.session, self._tag)
-            self._tasks = self._tasks if counts is None else Tasks(*counts)
-        return self._tasks
+    def news(self) -> tuple[int, int, int] | None:
+        """Return what `session.tasks_of` tells, if that is news; Spark is asked now and then only."""
+        if time.monotonic() < self._ask_s:
+            return None
+        self._ask_s = time.monotonic() + _ASK_INTERVAL_S
+        told, self._told = self._told, spark_session.tasks_of(self._rows.session, self._tag) or self._told
+        return self._told if self._told != told else None
 
     def cancel(self) -> None:
         """Cancel the job, and wait a moment for its end; Spark may not know it yet, and is asked again."""

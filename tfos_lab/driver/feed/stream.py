@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.states import RunState
 from tfos_lab.data.frames import is_connect
-from tfos_lab.driver.feed.inference import AnsweringNodes
-from tfos_lab.driver.feed.job import HeadLost
+from tfos_lab.driver.feed.inference import want_objects
 from tfos_lab.driver.feed.request import check_feed, make_request
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError
 from tfos_lab.launchers.spark import session as spark_session
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from tfos_lab.driver.feed.feeding import Feeding
     from tfos_lab.driver.feed.request import FeedRequest
     from tfos_lab.driver.head import Head
-    from tfos_lab.driver.state.driver_feed import DriverFeed
 
 logger = logging.getLogger(__name__)
 
@@ -78,23 +76,20 @@ class MicroBatches:
 
     def _feed_rows(self, request: FeedRequest) -> None:
         """Feed a micro-batch, and wait until it has been read; once more, to nodes that are started again."""
-        while True:
-            self._cluster.wait_until_running()
-            head = self._cluster.head
-            with contextlib.suppress(HeadLost):
-                with self._feeding.lock:
-                    feed = self._feeding.run_job(head, request)
-                    self._has_fed = True
-                self._wait_until_read(head, feed)
-                return
 
-    def _wait_until_read(self, head: Head, feed: DriverFeed) -> None:
-        while feed.total_rows and len(feed.read_by) < len(feed.ranks):
-            if head.state.state is RunState.RESTARTING:
-                raise HeadLost
-            if self._is_unwanted(head):
+        def feed_rows(head: Head) -> None:
+            with self._feeding.lock:
+                feed = self._feeding.run_job(head, request)
+                self._has_fed = True
+
+            def is_read() -> bool:
+                return not feed.total_rows or len(feed.read_by) == len(feed.ranks)
+
+            head.await_rows(lambda: is_read() or self._is_unwanted(head))
+            if not is_read():
                 raise ClusterEnded(cluster=self._cluster.name, state="done with it", asked="read rows of a stream")
-            time.sleep(_STEP_S)
+
+        self._feeding.with_head(feed_rows)
 
     def _is_unwanted(self, head: Head) -> bool:
         """Whether the nodes want no more rows, or none is left to read them, nor starts again."""
@@ -238,7 +233,6 @@ class DStreamFeed(MicroBatches):
         super().__init__(cluster, feeding)
         self._context = stream.context()
         self._config, self._queue = config, queue
-        self._nodes = AnsweringNodes(cluster, feeding)
         self._source = feeding.next_source()
         stream.foreachRDD(self._feed)
         threading.Thread(target=self._watch, name=f"tfos-dstream-{cluster.id}", daemon=True).start()
@@ -281,7 +275,9 @@ class DStreamFeed(MicroBatches):
         config = self._config
         objects = config.objects
         if objects is None:
-            objects = config.columns is None and self._nodes.want_objects(config.feed_timeout)
+            objects = config.columns is None and self._feeding.with_head(
+                lambda head: want_objects(head, config.feed_timeout)
+            )
         if not objects and rdd.isEmpty():
             return  # Spark finds no columns in it
         request = make_request(self._cluster, rdd, {**vars(config), "objects": objects}, self._queue)

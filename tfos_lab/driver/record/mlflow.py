@@ -106,7 +106,7 @@ class MlflowLogger:
             self._log_metrics()
             view, output = run.view(), run.run_dir / "output"
             kept = {"output": output} if output.is_dir() else {}
-            self._tag(outcome=view.state.value, reason=view.reason, event_files=run.event_files.folder, **kept)
+            self._tag(outcome=view.state.value, reason=view.reason, event_files=run.output.events.folder, **kept)
         except Exception as error:  # noqa: BLE001 - the user sees the sentence; the cluster goes on
             run.history.add_note(f"not logged to MLflow any more: {type(error).__name__}: {str(error).splitlines()[0]}")
         finally:

@@ -15,9 +15,9 @@ from tfos_lab.driver.state.instructions import Failure
 class ClusterNode:
     """One rank; ``sends_output`` says that its output is still to come from another host.
 
-    ``orphan`` is the end of a child whose fork server has ended, and when that was told: where the executor has ended,
-    too, that is the cause. ``serves`` says that its function has begun to serve others. After a worker was lost and
-    until it serves again, ``loss`` says how it was lost.
+    ``orphan`` is the end of a child whose fork server has ended: where the executor has ended, too, that is the cause.
+    ``serves`` says that its function has begun to serve others. After a worker was lost and until it serves again,
+    ``loss`` says how it was lost.
     """
 
     def __init__(self, spec: NodeSpec, *, is_chief: bool) -> None:
@@ -28,7 +28,7 @@ class ClusterNode:
         self.drained = False
         self.sends_output = False
         self.lost_s = 0.0
-        self.orphan: tuple[m.Outcome, float] | None = None
+        self.orphan: m.Outcome | None = None
         self.serves = False
         self.loss: Failure | None = None
         self._counts_from_0 = False

@@ -6,6 +6,7 @@ threads or clocks: time is an argument. What may follow what is a table in `core
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -30,7 +31,6 @@ from tfos_lab.driver.state.instructions import (
     Overdue,
     Publish,
     SendTo,
-    SendToAll,
     StartAll,
 )
 from tfos_lab.errors import FeedError, FeedTimeout
@@ -49,6 +49,10 @@ _SPARK_ENDS_ALL_S = 1.2
 _REASON_S = 0.5
 # After the end, nodes have this long to send the rest of their logs.
 DRAIN_TIMEOUT_S = 10.0
+# After a stop and its grace, so long, and as long again for each file that moves.
+STOP_EXTRA_S = 5.0
+# What a stop waits for.
+MOVES: tuple[type[m.FromAgent], ...] = (m.FilePiece, m.EventFilesPut)
 # A lost node may still send its output: its agent sometimes outlives its executor.
 FAREWELL_S = 5.0
 
@@ -83,7 +87,7 @@ class ClusterState:
     for it: then it is never overdue.
 
     `state` is that of the cluster as a whole, and `reason` one sentence on why it is in this state, or empty; both
-    change here only.
+    change here only. A state that `gave_up` has not waited for all nodes.
     """
 
     def __init__(
@@ -114,7 +118,9 @@ class ClusterState:
         self._ended_s: float | None = None
         self._output_at_s = 0.0
         self._finishing = False
-        self._over = False
+        self._over = self.gave_up = False
+        # When a stop gives up, in attended seconds, and what moves that.
+        self._stop_by_s, self._stop_awaits = math.inf, MOVES
         self._silence = Silence(len(node_specs))
         self._beats_at_s = HEARTBEAT_S
 
@@ -162,7 +168,9 @@ class ClusterState:
 
     # ---- messages ---------------------------------------------------------------------------------------------------
 
-    def handle(self, message: m.FromAgent, now_s: float) -> list[Instruction]:
+    def handle(  # noqa: C901 - one case for each kind
+        self, message: m.FromAgent, now_s: float
+    ) -> list[Instruction]:
         """Handle an agent's message; return what must now be done."""
         node = self._nodes[message.rank]
         self._silence.broken_by(message.rank, now_s)
@@ -182,6 +190,8 @@ class ClusterState:
                 node.sends_output = True
             case m.FilePiece() | m.EventFilesPut():
                 self._output_at_s = now_s
+                if isinstance(message, self._stop_awaits):
+                    self._stop_by_s = max(self._stop_by_s, self._silence.attended_s + STOP_EXTRA_S)
             case m.OutputSettled():
                 node.sends_output = False
                 shutdown = [SendTo(message.rank, m.Shutdown())] if node.view.state is NodeState.LOST else []
@@ -232,7 +242,7 @@ class ClusterState:
     # ---- endings ----------------------------------------------------------------------------------------------------
 
     def _end(self, node: ClusterNode, outcome: m.Outcome, now_s: float) -> list[Instruction]:
-        if node.outcome is not None or node.view.state.ended or self._may_be_lost(node, outcome, now_s):
+        if node.outcome is not None or node.view.state.ended or self._may_be_lost(node, outcome):
             return []
         if self._goes_on_without(node, outcome):
             return self._start_again(node, failure_from(node.spec.node, outcome), now_s)
@@ -256,12 +266,14 @@ class ClusterState:
         explained = [i for loss in losses for i in self._fail(loss, now_s, consequence=False)]
         return instructions + explained + self._fail(failure, now_s, consequence=outcome.consequence)
 
-    def _may_be_lost(self, node: ClusterNode, outcome: m.Outcome, now_s: float) -> bool:
+    def _may_be_lost(self, node: ClusterNode, outcome: m.Outcome) -> bool:
         """Whether to wait for the loss of a node's executor, which ends fork servers, and their children with them."""
         if not outcome.orphaned or node.view.executor in ("", THIS_MACHINE):
             return False
-        node.orphan = node.orphan or (outcome, now_s)
-        return now_s <= node.orphan[1] + ORPHAN_PATIENCE_S or self._expects_loss
+        if node.orphan is None:
+            node.orphan = outcome
+            self.expect_loss(ORPHAN_PATIENCE_S)
+        return self._expects_loss
 
     def _missed_rows(self, outcome: m.Outcome) -> bool:
         """Whether a function has ended because the feed has failed, which it may hear before it is stopped."""
@@ -354,11 +366,14 @@ class ClusterState:
 
     # ---- requests and time ------------------------------------------------------------------------------------------
 
-    def stop(self, now_s: float, *, grace_s: float | None = None) -> list[Instruction]:
-        """End all nodes: the user has asked for it."""
+    def stop(
+        self, now_s: float, *, grace_s: float | None = None, awaits: tuple[type[m.FromAgent], ...] = MOVES
+    ) -> list[Instruction]:
+        """End all nodes: the user has asked for it, and waits for longer while nodes send what it ``awaits``."""
         grace_s = self._grace_s if grace_s is None else grace_s
         if self._over:
             return []
+        self._stop_by_s, self._stop_awaits = self._silence.attended_s + grace_s + STOP_EXTRA_S, awaits
         if self.state.ended or self._finishing:
             return self._stop_nodes(grace_s)
         self.reason = ""
@@ -407,12 +422,12 @@ class ClusterState:
         self._silence.tick(now_s, behind=behind)
         if self._silence.attended_s >= self._beats_at_s:
             self._beats_at_s = self._silence.attended_s + HEARTBEAT_S
-            instructions.append(SendToAll(tuple(range(self.size)), m.DriverHeartbeat()))
+            instructions.append(SendTo(tuple(range(self.size)), m.DriverHeartbeat()))
         for rank, silent_s in self._silence.longer_than(LOST_AFTER_S):
             instructions += self.lose(rank, f"not heard of for {silent_s:.0f} s", now_s)
         for node in self._nodes:
             if node.orphan is not None:
-                instructions += self._end(node, node.orphan[0], now_s)
+                instructions += self._end(node, node.orphan, now_s)
                 instructions += self._when_drained(now_s)  # all may have drained while this one's end was not believed
         is_due = not self.state.is_ending and not self._may_be_explained()
         if is_due and (unexplained := self.causes.overdue(now_s)) is not None:
@@ -423,23 +438,26 @@ class ClusterState:
         patience_s = self._patience_s + DRAIN_TIMEOUT_S
         # A node may take longer for as long as it sends files or its log.
         silent_since_s = max(self._ended_s or 0.0, self._output_at_s)
-        if self._ended_s is not None and now_s - silent_since_s > patience_s:
+        is_late = self._ended_s is not None and now_s - silent_since_s > patience_s
+        if is_late or self._silence.attended_s > self._stop_by_s:
             instructions += self.give_up(now_s)
         return instructions
 
     def _may_be_explained(self) -> bool:
         """Whether the loss of a node may come soon, and be why others have failed."""
         silent = (self._nodes[rank] for rank, _ in self._silence.longer_than(SILENT_S))
-        is_missed = any(node.orphan is not None and not node.view.state.ended for node in self._nodes)
-        return self._expects_loss or is_missed or any(not node.view.state.ended for node in silent)
+        return self._expects_loss or any(not node.view.state.ended for node in silent)
 
     def give_up(self, now_s: float) -> list[Instruction]:
         """Wait for no node any longer, whatever was still to come."""
-        return [] if self._over else self._conclude(RunState.DONE if self._finishing else _final(self.state), now_s)
+        if self._over:
+            return []
+        self.gave_up = True
+        return self._conclude(RunState.DONE if self._finishing else _final(self.state), now_s)
 
-    def expect_loss(self) -> None:
+    def expect_loss(self, patience_s: float = LEAVING_PATIENCE_S) -> None:
         """A node's executor has ended, which its loss will tell: nothing that follows from it becomes the cause."""
-        self._leaving_until_s = self._silence.attended_s + LEAVING_PATIENCE_S
+        self._leaving_until_s = max(self._leaving_until_s, self._silence.attended_s + patience_s)
 
     @property
     def _expects_loss(self) -> bool:

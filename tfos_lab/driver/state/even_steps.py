@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 
 from tfos_lab.core import messages as m
-from tfos_lab.driver.state.instructions import Instruction, SendToAll
+from tfos_lab.driver.state.instructions import Instruction, SendTo
 
 _Key = tuple[int, int]
 
@@ -80,7 +80,7 @@ class EvenSteps:
         agreed = m.StepsAgreed(*key, runs, ended=this.over)
         instructions: list[Instruction] = []
         if totals or this.over:
-            instructions.append(SendToAll(tuple(self._names), agreed))
+            instructions.append(SendTo(tuple(self._names), agreed))
         if this.over:
             del self._passes[key]
             self._over.add(key)
@@ -108,7 +108,7 @@ class EvenSteps:
         for key, this in list(self._passes.items()):
             if this.left and (waiting := this.begun - this.told - this.left):
                 first = next(name for rank, name in self._names.items() if rank in this.left)
-                instructions.append(SendToAll(tuple(sorted(waiting)), m.StepsAgreed(*key, [], left=first)))
+                instructions.append(SendTo(tuple(sorted(waiting)), m.StepsAgreed(*key, [], left=first)))
             if this.left:
                 this.told |= this.begun
             if len(this.left) == len(self._names):

@@ -7,6 +7,7 @@ produced. `EpochPlanner` then agrees on the steps of an epoch.
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from tfos_lab.core import messages as m
 from tfos_lab.driver.state.driver_feed import DriverFeed
 from tfos_lab.driver.state.even_steps import EvenSteps
 from tfos_lab.driver.state.events import InferenceProgressed, Noted
-from tfos_lab.driver.state.instructions import Fail, Failure, Instruction, Publish, SendTo, SendToAll
+from tfos_lab.driver.state.instructions import Fail, Failure, Instruction, Publish, SendTo
 from tfos_lab.driver.state.readers import NOTHING_READ, Readers, queue_unread, returned_unread
 from tfos_lab.node.feed.schedule import count_steps, grouped, leftover_places
 
@@ -35,6 +36,20 @@ class Untouched:
     fails: bool
 
 
+@dataclass(eq=False)
+class Patience:
+    """How long somebody waits for nodes or rows: it lasts for as long as its owner holds it.
+
+    It `is_over` after ``limit_s`` in which the driver was running and, if it is of ``rows``, no row moved.
+    """
+
+    limit_s: float
+    rows: bool
+    is_over: bool = False
+    moves: int = -1
+    until_s: float = 0.0
+
+
 class FeedState:
     """All feeds of one cluster, one open at a time.
 
@@ -42,10 +57,11 @@ class FeedState:
     without parameter servers, they all take the same number of steps. Nodes that were started again ``resume``: their
     functions may continue after epochs that earlier nodes have read.
 
-    `moves` grows whenever rows arrive at a node, are committed, or are taken. `stopped_by` is the node that wants no
-    more rows, and `answering` has the locations of those that answer inferences, by rank. When it has `ended`, no
-    further feed will come. If the `caller_waits`, the one who feeds waits until the rows are taken, and fails the run
-    where they are not. If rows are `expected`, functions that return before they come have missed them.
+    `moves` grows whenever rows arrive at a node, are committed, or are taken, and when a task of Spark's ends.
+    `stopped_by` is the node that wants no more rows, and `answering` has the locations of those that answer inferences,
+    by rank. When it has `ended`, no further feed will come. If the `caller_waits`, the one who feeds waits until the
+    rows are taken, and fails the run where they are not. If rows are `expected`, functions that return before they come
+    have missed them.
 
     `missed` is the sentence for functions that have returned without any of the rows that were there for them; or None.
     """
@@ -70,6 +86,7 @@ class FeedState:
         self.missed: str | None = None
         self.stopped_by: str | None = None
         self.answering: dict[int, list[str]] = {}
+        self._waiting: weakref.WeakSet[Patience] = weakref.WeakSet()
 
     @property
     def ranks(self) -> list[int]:
@@ -85,6 +102,11 @@ class FeedState:
     def undecided(self) -> list[str]:
         """The nodes of which it is not known yet whether they read; until it is, no feed is opened."""
         return self._readers.undecided
+
+    @property
+    def not_answering(self) -> list[str]:
+        """The nodes that read, and do not answer inferences."""
+        return [self._names[rank] for rank in self.ranks if rank not in self.answering]
 
     @property
     def wants_objects(self) -> bool | None:
@@ -170,13 +192,14 @@ class FeedState:
         feed = DriverFeed(message.feed, names, message.epochs, source, message.stream, message.queue)
         feed.timeout_s = timeout_s
         self._feeds.append(feed)
-        return [SendToAll(feed.ranks, message)]
+        return [SendTo(feed.ranks, message)]
 
     def foresee(
         self, number: int, partitions: int | None, now_s: float, tasks: tuple[int, int] | None = None
     ) -> list[Instruction]:
         """Record how many partitions Spark's job will produce, and its tasks that have ended, and all; to be shown."""
         feed = self._feeds[number]
+        self.moves += (feed.tasks or (0, 0))[0] != (tasks or (0, 0))[0]
         feed.foreseen_partitions, feed.tasks = partitions, tasks
         return feed.progress(now_s) if feed.state == "open" else []
 
@@ -211,21 +234,37 @@ class FeedState:
         if feed.state != "open":
             return []
         feed.state = "aborted"
-        return [SendToAll(feed.ranks, m.FeedAborted(feed=number, reason=reason))]
+        return [SendTo(feed.ranks, m.FeedAborted(feed=number, reason=reason))]
 
     def open_inference(self, message: m.InferenceOpen) -> list[Instruction]:
         """Have the nodes open their endpoints for inferences of this kind; `answering` then has their locations."""
         kind = message.queue, message.objects
         ranks = tuple(rank for rank in self.ranks if rank not in self.answering or kind not in self._served)
         self._served.add(kind)
-        return [SendToAll(ranks, message)]
+        return [SendTo(ranks, message)]
 
     def end(self) -> list[Instruction]:
         """Tell the nodes, once, that no further feed will come; those that have not started hear it when they do."""
         if self.ended:
             return []
         self.ended = True
-        return [SendToAll(tuple(self._names), m.FeedsEnded())]
+        return [SendTo(tuple(self._names), m.FeedsEnded())]
+
+    # ---- time -------------------------------------------------------------------------------------------------------
+
+    def patience(self, limit_s: float, *, rows: bool = False) -> Patience:
+        """Return when somebody is to wait no longer, from now on."""
+        patience = Patience(limit_s, rows)
+        self._waiting.add(patience)
+        return patience
+
+    def tick(self, attended_s: float) -> None:
+        """Time passes, in which the driver was running; called often."""
+        for one in self._waiting:
+            moves = self.moves if one.rows else 0
+            if moves != one.moves:
+                one.moves, one.until_s = moves, attended_s + one.limit_s
+            one.is_over = attended_s > one.until_s
 
     # ---- messages ---------------------------------------------------------------------------------------------------
 
@@ -293,7 +332,7 @@ class FeedState:
             outcome, returned = message.outcome, self._readers.returned
             peer = m.PeerReturned(self._names[message.rank], outcome.steps, outcome.dataset_ended)
             others = tuple(rank for rank in self._names if rank not in returned)
-            instructions += [SendToAll(others, peer), *self._even_steps.leave(message.rank)]
+            instructions += [SendTo(others, peer), *self._even_steps.leave(message.rank)]
         instructions += self._planner.without(message.rank, self._feeds, now_s)
         if self._readers.any_reading or self._unread_published:
             return instructions
@@ -334,13 +373,13 @@ class FeedState:
             dealt=dealt,
             shapes=message.shapes,
         )
-        return [SendToAll(feed.ranks, commit), *feed.progress(now_s), *self._when_complete(feed, now_s)]
+        return [SendTo(feed.ranks, commit), *feed.progress(now_s), *self._when_complete(feed, now_s)]
 
     def _when_complete(self, feed: DriverFeed, now_s: float) -> list[Instruction]:
         if feed.state != "open" or not feed.all_committed:
             return []
         feed.state, feed.complete_s = "complete", now_s
-        complete = SendToAll(feed.ranks, m.FeedComplete(feed.number))
+        complete = SendTo(feed.ranks, m.FeedComplete(feed.number))
         return [complete, *feed.progress(now_s), *self._planner.plan(feed, now_s)]
 
 
@@ -373,7 +412,7 @@ class EpochPlanner:
         opened, returned = self._opened[dataset_id], self._readers.returned
         plan = _plan(feed, [message for rank, message in opened.items() if rank not in returned])
         feed.steps[dataset_id] = plan.steps
-        return [SendToAll(feed.ranks, plan), *feed.progress(now_s)]
+        return [SendTo(feed.ranks, plan), *feed.progress(now_s)]
 
     def answer(self, feed: DriverFeed, dataset_id: int, rank: int, now_s: float) -> list[Instruction]:
         """Answer a node that has opened a dataset: its plan, or that its length is not known yet.
@@ -393,7 +432,7 @@ class EpochPlanner:
         self._put_off.add((feed.number, dataset_id))
         sizes = {message.batch_size for message in self._opened[dataset_id].values()}
         later = m.PlanLater(feed=feed.number, dataset_id=dataset_id, alike=len(sizes) == 1)
-        return [SendToAll(feed.ranks, later)]
+        return [SendTo(feed.ranks, later)]
 
     def without(self, rank: int, feeds: list[DriverFeed], now_s: float) -> list[Instruction]:
         """Agree without a node that reads nothing more, on what the others were waiting for."""

@@ -10,18 +10,15 @@ from tfos_lab.driver.state.events import Event
 
 @dataclass(frozen=True)
 class SendTo:
-    """Send ``message`` to the agent of ``rank``."""
+    """Send ``message`` to the agent of a rank, or of all these ``ranks``; it is encoded once."""
 
-    rank: int
+    ranks: int | tuple[int, ...]
     message: m.ToAgent
 
-
-@dataclass(frozen=True)
-class SendToAll:
-    """Send ``message`` to the agents of all these ``ranks``; it is encoded once."""
-
-    ranks: tuple[int, ...]
-    message: m.ToAgent
+    @property
+    def each(self) -> tuple[int, ...]:
+        """The ranks, one or more."""
+        return (self.ranks,) if isinstance(self.ranks, int) else self.ranks
 
 
 @dataclass(frozen=True)
@@ -71,4 +68,4 @@ class Finished:
     """The cluster has ended, and its nodes will send no more messages."""
 
 
-Instruction = SendTo | SendToAll | StartAll | Publish | Fail | Overdue | Finished
+Instruction = SendTo | StartAll | Publish | Fail | Overdue | Finished

@@ -42,7 +42,6 @@ class ListedFolder:
         last: bool = False,
         links: int = 0,
         place: str = "",
-        probe: str = "",
     ) -> None:
         """Tell the driver of these files, in this order; those changed after ``settled_ns`` may still be written."""
         self.files = {file.name: file for file in files}
@@ -53,7 +52,7 @@ class ListedFolder:
         self._number += 1
         self.is_answered, self.is_last = False, last
         self.heard_at = time.monotonic()
-        self._send(m.FilesListed(self._folder, self._number, listed, last, links, place, probe))
+        self._send(m.FilesListed(self._folder, self._number, listed, last, links, place))
 
     def handle(self, message: m.ToAgent) -> m.FilesTaken | None:
         """Handle the driver's message if it is about this folder; return the answer to a list."""

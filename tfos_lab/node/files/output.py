@@ -3,7 +3,7 @@
 If the node sees the run folder, the function writes there and nothing is fetched. Otherwise it writes to a folder of
 this host. Files that it has written by relative paths are in its working folder, and are always listed. Files are
 listed while the function works, so that little is lost with a host, and when it has ended, however it ended. What the
-driver does not take is kept on this host.
+driver does not take is kept on this host. The chief's event files are listed, too, if the driver does not see them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab.core import messages as m
+from tfos_lab.core.paths import split_scheme
 from tfos_lab.node.files.listed import FoundFile, ListedFolder, files_in
 from tfos_lab.node.files.working_folder import WorkingFolder
 
@@ -38,6 +39,7 @@ class NodeOutput:
         self._kept_path = scratch.resolve().parent / "output" / label
         self._send = send
         self._listed = ListedFolder("output", send)
+        self._event_files = _EventFiles(send)
         self._told: tuple[object, ...] | None = None
         # The files that the driver has, all of which were there at the time.
         self._taken: dict[str, FoundFile] | None = {}
@@ -59,6 +61,7 @@ class NodeOutput:
 
     def prepare(self, start: m.Start) -> m.Start:
         """Choose the folder, and return ``start`` with its path for the function."""
+        self._event_files.prepare(start)
         self._is_wanted = bool(start.output_dir)
         self._is_shared = self._is_wanted and is_shared(start.output_probe)
         if self._is_shared:
@@ -76,6 +79,7 @@ class NodeOutput:
 
     def handle(self, message: m.ToAgent) -> None:
         """Handle the driver's message about the files."""
+        self._event_files.listed.handle(message)
         taken = self._listed.handle(message)
         if taken is None:
             return
@@ -89,6 +93,7 @@ class NodeOutput:
 
     def work(self) -> None:
         """List what the function has finished; called often while it works."""
+        self._event_files.work()
         if not self._is_wanted or self._listed.is_last:
             return
         if self._listed.is_answered and time.monotonic() >= self._next_round_at:
@@ -105,6 +110,8 @@ class NodeOutput:
 
     def settle(self) -> bool:
         """After the function's end, list what there is, and return whether the driver has it; called often."""
+        if not self._event_files.settle():
+            return False
         if not self._is_wanted:
             self._report_dropped()
         elif not self._listed.is_last:
@@ -160,3 +167,63 @@ def is_shared(probe: str) -> bool:
     with contextlib.suppress(OSError):
         return bool(probe) and Path(probe).exists() and os.access(Path(probe).parent, os.W_OK)
     return False
+
+
+# ---- event files -----------------------------------------------------------------------------------------------------
+
+
+# TensorBoard looks for new lines about as often.
+_PERIOD_S = 2.0
+# Less than the driver waits for a node that has ended; what is more stays where it is.
+_PATIENCE_S = 5.0
+# The search is bounded: a folder that many runs share may be large, and the agent has other work.
+_SEARCH_S = 1.0
+# Clocks of file servers differ from the host's.
+_CLOCK_SKEW_S = 5.0
+
+
+class _EventFiles:
+    """The event files of a chief whose driver does not see their folder, and fetches what they grow by.
+
+    After a restart, those of the earlier nodes are listed too, if this host sees them: an earlier chief may have been
+    killed before they were fetched.
+    """
+
+    def __init__(self, send: Callable[[m.FromAgent], None]) -> None:
+        self.listed = ListedFolder("events", send)
+        self._folder: Path | None = None
+        self._since_s = self._began_s = self._due_s = 0.0
+        self._deadline_s: float | None = None
+
+    def prepare(self, start: m.Start) -> None:
+        """Take from the start message what the function is about to write to; older files belong to other runs."""
+        if start.is_chief and not is_shared(start.events_probe):
+            self._folder = Path(split_scheme(start.event_home)[2])
+            self._began_s = time.time() - _CLOCK_SKEW_S
+            self._since_s = self._began_s - start.age_s
+
+    def work(self) -> None:
+        """List what has grown, now and then; called often while the function runs."""
+        if self.listed.is_answered and not self.listed.is_last and time.monotonic() >= self._due_s:
+            self._due_s = time.monotonic() + _PERIOD_S
+            self._list()
+
+    def settle(self) -> bool:
+        """List the rest, and return whether it is fetched, or has taken too long; called often after the end."""
+        if self._deadline_s is None:
+            self._deadline_s = time.monotonic() + _PATIENCE_S
+        if self.listed.is_answered and not self.listed.is_last:
+            self._list(last=True)
+        return self.listed.is_answered or time.monotonic() >= self._deadline_s
+
+    def _list(self, *, last: bool = False) -> None:
+        if self._folder is None:
+            return
+        since_ns, began_ns = self._since_s * 1e9, self._began_s * 1e9
+        found = files_in(self._folder, patience_s=_SEARCH_S)[0].values()
+        # Those that have changed since the cluster began.
+        files = [file for file in found if "tfevents" in file.path.name and file.size and file.changed_ns >= since_ns]
+        # This function's own files first, the smallest before others: files of scalars are small.
+        files.sort(key=lambda file: (file.changed_ns < began_ns, file.size))
+        if files and (last or {file.name: file for file in files} != self.listed.files):
+            self.listed.list(files, last=last)

@@ -77,7 +77,7 @@ def show_tensorboard(cluster: Cluster) -> None:
 
 def view_cluster(cluster: Cluster) -> TensorBoardView:
     """Return the TensorBoard of a cluster of this notebook."""
-    publisher, folder = cluster.publisher, cluster.event_files.folder
+    publisher, folder = cluster.publisher, cluster.output.events.folder
     if publisher is None or publisher.tensorboard_socket is None:
         return view_folder(folder, cluster)
     return TensorBoardView(cluster.id, cluster.name, folder, publisher.link)

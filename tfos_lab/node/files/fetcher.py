@@ -1,6 +1,7 @@
-"""Fetches files of a node, piece by piece, into one folder of this machine; whoever receives asks for what comes next.
+"""Fetches files, piece by piece, into one folder of this machine; whoever receives asks for what comes next.
 
-Nothing that a node sends is trusted: a name may lead out of the folder, and nothing is stored that was not asked for.
+The driver does with files of nodes, and an agent with a large payload. Nothing that is sent is trusted: a name may lead
+out of the folder, and nothing is stored that was not asked for.
 The connection is ordered, and pieces come as they were asked for.
 """
 
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tfos_lab.core import messages as m
-from tfos_lab.driver.state.instructions import Instruction, SendTo
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +26,9 @@ _PIECE_COST = 1 << 9
 _MAX_DEPTH = 32
 # The longest that file systems take.
 _MAX_NAME = 255
+
+
+Asked = m.PieceWanted | m.FilesTaken
 
 
 class _Question(NamedTuple):
@@ -42,17 +45,18 @@ class FileFetcher:
     ``folder`` is its name in messages, and ``home`` where files are stored, made with the first one. ``part`` is the
     file, on the same file system, that holds what has arrived of the next one: files appear when they are complete.
     Without it, they grow in their places, and what is there of them is not fetched again. A list is answered when all
-    has come that is wanted of it.
+    has come that is wanted of it; ``window_bytes`` are asked for at a time.
 
     `listed` is the last list, and `problems` is why files that are wanted of it are not here. `held` are the files that
     are here, as they were on the node. `taken_bytes` were stored so far of `wanted_bytes`, of all lists together; what
     could not be had of one is no longer wanted once it is answered.
     """
 
-    def __init__(self, folder: str, home: Path, part: Path | None = None) -> None:
+    def __init__(self, folder: str, home: Path, part: Path | None = None, *, window_bytes: int = WINDOW_BYTES) -> None:
         self._folder = folder
         self._home = home
         self._part = part
+        self._window_bytes = window_bytes
         self._questions: Iterator[_Question] = iter(())
         self._asked: deque[_Question] = deque()
         self.listed = m.FilesListed(folder, 0, [])
@@ -78,7 +82,11 @@ class FileFetcher:
         held = self.held.get(name) if self._part is None else None
         return held.size_bytes if held else 0
 
-    def fetch(self, listed: m.FilesListed, files: list[m.ListedFile]) -> list[Instruction]:
+    def choose(self, listed: m.FilesListed) -> list[Asked]:
+        """Ask for what is wanted of a list."""
+        return self.fetch(listed, listed.files)
+
+    def fetch(self, listed: m.FilesListed, files: list[m.ListedFile]) -> list[Asked]:
         """Ask for these files of a list, in this order, and for nothing else any more."""
         self.drop()
         self.problems = {}
@@ -87,7 +95,7 @@ class FileFetcher:
         self._questions = itertools.chain.from_iterable(map(self._questions_of, files))
         return self._ask()
 
-    def take(self, piece: m.FilePiece) -> list[Instruction]:
+    def take(self, piece: m.FilePiece) -> list[Asked]:
         """Store a piece; return what to ask for next. One that is not the next of its node is dropped."""
         if not self._asked or (piece.name, piece.offset) != (self._asked[0].wanted.name, self._asked[0].wanted.offset):
             return []
@@ -138,16 +146,16 @@ class FileFetcher:
             if offset >= file.size_bytes:
                 return
 
-    def _ask(self) -> list[Instruction]:
-        room = WINDOW_BYTES - sum(_PIECE_COST + question.wanted.size_bytes for question in self._asked)
-        answers: list[Instruction] = []
+    def _ask(self) -> list[Asked]:
+        room = self._window_bytes - sum(_PIECE_COST + question.wanted.size_bytes for question in self._asked)
+        answers: list[Asked] = []
         while room > 0 and (question := next(self._questions, None)) is not None:
             self._asked.append(question)
             room -= _PIECE_COST + question.wanted.size_bytes
-            answers.append(SendTo(self.listed.rank, question.wanted))
+            answers.append(question.wanted)
         if not self._asked and not self.is_answered:
             self._end()
-            answers.append(SendTo(self.listed.rank, self.answer()))
+            answers.append(self.answer())
         return answers
 
     def _end(self) -> None:
