@@ -99,6 +99,10 @@ def test_nodes_outlive_the_parents_of_spark_s_python_workers_and_end_with_the_se
     # They are idle now, to all who look.
     eventually(lambda: not executors())
 
+    no_more = r"free task slots of 2: spark\.dynamicAllocation\.maxExecutors=1 allows no more\. Ask for cluster_size=2"
+    with pytest.raises(NotEnoughSlots, match=no_more):
+        tfos_lab.run(wait_forever, spark=session, cluster_size=3, **QUICK)
+
     cluster = tfos_lab.run(wait_forever, spark=session, cluster_size=1, **QUICK)
     family = Family.of(cluster)
     # Spark does this itself when a task is interrupted while its worker is being forked.
