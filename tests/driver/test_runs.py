@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import secrets
 import shutil
 import socket
@@ -51,12 +52,21 @@ def test_a_run_whose_name_is_taken_has_another_in_the_same_folder(tmp_path, monk
     assert len(tfos_lab.runs(tmp_path / "runs")) == 2
 
 
-def test_a_working_folder_that_is_gone_is_told(tmp_path, monkeypatch):
+@pytest.mark.parametrize("runs", ["runs", "{tmp_path}/runs"])
+def test_a_working_folder_that_is_gone_is_told(tmp_path, monkeypatch, runs):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
-    monkeypatch.delenv("TFOS_LAB_RUNS", raising=False)
+    monkeypatch.setenv("TFOS_LAB_RUNS", runs.format(tmp_path=tmp_path))
     (tmp_path / "gone").rmdir()
     with pytest.raises(ConfigError, match=r"the working folder is gone, removed or renamed: go to"):
+        tfos_lab.run(print, local="processes")
+
+
+def test_a_working_folder_whose_name_cannot_be_sent_to_nodes_is_told(tmp_path, monkeypatch):
+    old = tmp_path / os.fsdecode(b"m\xfcller")
+    old.mkdir()
+    monkeypatch.chdir(old)
+    with pytest.raises(ConfigError, match=r"working folder is no UTF-8, .*/m\\udcfcller: rename it, or go to another"):
         tfos_lab.run(print, local="processes")
 
 

@@ -16,6 +16,7 @@ from tests.support.eventually import eventually
 from tests.support.processes import gone
 from tests.support.quick import QUICK_ENV
 from tests.support.standalone import standalone_cluster as run_standalone_cluster
+from tfos_lab.core.threads import on_a_thread
 from tfos_lab.errors import ClusterEnded, NodeFailed, NoSession, NotEnoughSlots
 
 pytestmark = pytest.mark.leaves_nothing
@@ -99,6 +100,10 @@ def test_nodes_outlive_the_parents_of_spark_s_python_workers_and_end_with_the_se
     # They are idle now, to all who look.
     eventually(lambda: not executors())
 
+    no_more = r"free task slots of 2: spark\.dynamicAllocation\.maxExecutors=1 allows no more\. Ask for cluster_size=2"
+    with pytest.raises(NotEnoughSlots, match=no_more):
+        tfos_lab.run(wait_forever, spark=session, cluster_size=3, **QUICK)
+
     cluster = tfos_lab.run(wait_forever, spark=session, cluster_size=1, **QUICK)
     family = Family.of(cluster)
     # Spark does this itself when a task is interrupted while its worker is being forked.
@@ -111,7 +116,12 @@ def test_nodes_outlive_the_parents_of_spark_s_python_workers_and_end_with_the_se
     assert rows.count() == 10
     assert cluster.state == "running"
 
+    jobs, other = set(session.sparkContext.statusTracker().getActiveJobsIds()), QUICK_ENV | {"OTHER": "1"}
+    starts = on_a_thread(lambda: tfos_lab.run(wait_forever, spark=session, env=other), name="starts")
+    eventually(lambda: set(session.sparkContext.statusTracker().getActiveJobsIds()) - jobs)
     session.stop()
+    with pytest.raises(NoSession, match="the SparkSession was stopped"):
+        starts.result()
     with pytest.raises((NodeFailed, ClusterEnded)):
         cluster.wait(timeout=120)
     assert gone(family.nodes)

@@ -267,8 +267,9 @@ def fit_constant_model(args, ctx):
 
 
 @pytest.mark.full
-def test_with_tf_keras_metrics_within_an_epoch_are_not_summed_over_workers(run):
-    cluster = run(fit_constant_model, "slowly", env={"TF_USE_LEGACY_KERAS": "1"})
+@pytest.mark.parametrize("legacy", ["1", "0"], ids=["as tf.keras", "imported beside Keras 3"])
+def test_with_tf_keras_metrics_within_an_epoch_are_not_summed_over_workers(run, legacy):
+    cluster = run(fit_constant_model, "slowly", env={"TF_USE_LEGACY_KERAS": legacy})
     results, metrics = cluster.wait(timeout=120), cluster.metrics
     assert results["chief:0"] == pytest.approx({"accuracy": 0.75, "loss": 0.25})
     assert len(metrics) > 2 * EPOCHS

@@ -104,6 +104,27 @@ def test_names_are_captured_as_far_as_they_are_needed(run, on_node):
             on_node(f"{name}()")
 
 
+PAIRS = """class Pair:
+    def __init__(self, of):
+        self.of = of, of
+def pair(of):
+    return Pair(of)
+def answer(args, ctx):
+    feed = ctx.data_feed(train_mode=False)
+    while not feed.should_stop():
+        feed.batch_results([Pair(of) for of in feed.next_batch(2)])
+"""
+
+
+def test_pickle_finds_on_a_node_what_the_notebook_defines_and_others_get_it_whole(run, on_node, shell, spark):
+    run(PAIRS)
+    pool = "from multiprocessing import get_context\nwith get_context('fork').Pool(1) as pool:\n    "
+    assert on_node(f"{pool}found = pool.map(pair, [3])\nfound[0].of") == (3, 3)
+    with tfos_lab.run(shell.user_ns["answer"], local="processes", show=False) as cluster:
+        answers = cluster.inference(spark.sparkContext.parallelize([4, 5], 1), objects=True)
+        assert answers.map(lambda found: found.of).collect() == [(4, 4), (5, 5)]
+
+
 def test_a_name_that_is_changed_starts_with_the_notebook_s_value_and_never_changes_it(run, on_node, here, shell):
     run("x = 1\nitems = [0]")
     assert on_node("x += 5\ndef f():\n    return x\nf()") == 6

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from tfos_lab.core.paths import is_local
 from tfos_lab.errors import ConfigError
+from tfos_lab.texts import encodable
 
 
 class RunDir:
@@ -66,6 +67,7 @@ class RunDir:
         folder cannot be written, or ConfigError is raised. Only the user can open it: logs and records show code,
         data and paths.
         """
+        require_working_dir()  # nodes are told of it
         bases = run_bases()
         label = "".join(char if char.isalnum() or char in "-_" else "-" for char in name)[:40]
         for base in bases:
@@ -139,12 +141,23 @@ class RunDir:
 
 def run_bases() -> list[Path]:
     """Return where runs are made, the first choice first: ``runs/`` here, and the user's cache."""
-    try:
-        here = Path(os.environ.get("TFOS_LAB_RUNS", "runs")).absolute()
-    except FileNotFoundError:
-        gone = "the working folder is gone, removed or renamed: go to one that is there, with os.chdir(...)"
-        raise ConfigError([gone]) from None
+    asked = Path(os.environ.get("TFOS_LAB_RUNS", "runs"))
+    here = asked if asked.is_absolute() else require_working_dir() / asked
     return [here, Path.home() / ".cache" / "tfos_lab" / "runs"]
+
+
+def require_working_dir() -> Path:
+    """Return the working folder; raises ConfigError where it is gone, or its name cannot be sent to nodes."""
+    try:
+        folder = Path.cwd()
+        str(folder).encode()
+    except FileNotFoundError:
+        why = "the working folder is gone, removed or renamed: go to one that is there, with os.chdir(...)"
+    except UnicodeEncodeError:
+        why = f"the name of the working folder is no UTF-8, {encodable(str(folder))}: rename it, or go to another"
+    else:
+        return folder
+    raise ConfigError([why])
 
 
 def parts_of(folder: Path) -> list[Path]:

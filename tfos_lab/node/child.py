@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core import messages as m
@@ -136,6 +137,7 @@ def _run_function(session: NodeSession, start: m.Start, result_file: Path) -> m.
                 advice="Install the missing module on the nodes, or define what it needs in the notebook.",
             )
         return m.Outcome(kind="raised", error="PayloadError", message=str(problem))
+    _own(map_fun)
     session.context.args = args
     session.send_running()
     outcome = outcome_of(map_fun, args, session.context, result_file=result_file)
@@ -145,3 +147,18 @@ def _run_function(session: NodeSession, start: m.Start, result_file: Path) -> m.
             if not thread.daemon and thread is not threading.main_thread():
                 thread.join(timeout=start.grace_s)
     return outcome
+
+
+def _own(value: Any) -> None:
+    """Let ``__main__`` have what the notebook's has of a value: pickle looks for functions and classes there, by name.
+
+    So does a ``Pool`` of ``multiprocessing``.
+    """
+    main = sys.modules["__main__"]
+    for found in getattr(value, "__globals__", {}).values():
+        for thing in (found, type(found)):
+            is_own = isinstance(thing, type | FunctionType) and thing.__module__ == "__main__"
+            if is_own and vars(main).get(thing.__qualname__) is not thing:
+                setattr(main, thing.__qualname__, thing)
+                for part in (thing, *vars(thing).values()):
+                    _own(part)

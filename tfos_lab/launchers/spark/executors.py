@@ -124,7 +124,7 @@ def inspect_executors(
     """Run a small task on (most likely) all executors, at least ``nodes`` times; returns what each of them reports.
 
     ``questions`` are those of `tfos_lab.node.spark_task.inspect_task`. Raises ExecutorMismatch if Spark itself refuses
-    an executor's Python.
+    an executor's Python, and NoSession if the session ends meanwhile.
     """
     task = make_task("tfos_lab.node.spark_task", "inspect_task", spark_session.owner_of(spark), extra_env, questions)
     slots = slots_of(spark)
@@ -145,6 +145,7 @@ def inspect_executors(
     except Exception as error:
         mismatch = mismatch_in(error, lambda: spark_session.hosts_of_failed_tasks(spark, tag))
         if mismatch is None:
+            spark_session.require_alive(spark)  # Spark's own words are none where it is stopped meanwhile
             raise
         raise ExecutorMismatch(problems=mismatch.problems, unchosen=is_unchosen(spark)) from None
     facts = [msgspec.json.decode(row["facts"], type=ExecutorFacts) for row in rows]

@@ -43,6 +43,7 @@ _YARN = "yarn"
 _KUBERNETES = "k8s://"
 _ASKED_FOR_A_NUMBER = (_KUBERNETES, _YARN)
 _DEFAULT = "2"
+_MOST_EXECUTORS = "spark.dynamicAllocation.maxExecutors"
 
 logger = logging.getLogger(__name__)
 
@@ -145,12 +146,23 @@ def coming_slots(spark: SparkSession) -> int:
     if not asked:
         return 0
     try:
-        scala = spark.sparkContext._jsc.sc()  # noqa: SLF001 - the scheduler's numbers have no Python name
-        profile = scala.resourceProfileManager().defaultResourceProfile()
-        return max(0, asked - _executors_here(spark)) * int(profile.maxTasksPerExecutor(scala.conf()))
+        return max(0, asked - _executors_here(spark)) * _slots_of_an_executor(spark)
     except Exception:
         require_alive(spark)  # one that is being stopped has no scheduler any more
         raise
+
+
+def _most_slots(spark: SparkSession) -> int | None:
+    """Return how many task slots dynamic allocation may bring at most; None without a limit, or where it is unknown."""
+    most = "" if is_connect(spark) or not allocates_dynamically(spark) else conf(spark, _MOST_EXECUTORS)
+    # An executor of a standalone cluster has all cores of its host otherwise.
+    is_known = master_of(spark).startswith(_ASKED_FOR_A_NUMBER) or conf(spark, "spark.executor.cores")
+    return int(most) * _slots_of_an_executor(spark) if most.isdigit() and is_known else None
+
+
+def _slots_of_an_executor(spark: SparkSession) -> int:
+    scala: Any = spark.sparkContext._jsc.sc()  # noqa: SLF001 - the scheduler's numbers have no Python name
+    return int(scala.resourceProfileManager().defaultResourceProfile().maxTasksPerExecutor(scala.conf()))
 
 
 def ungranted_text(spark: SparkSession) -> str:
@@ -206,9 +218,13 @@ class Arrival:
     def await_slots(self, wanted: int, is_cancelled: Callable[[], bool]) -> Slots | None:
         """Return Spark's slots once ``wanted`` are free, no more can be expected, or the time is up.
 
-        None where Spark does not report them, or brings executors when there are tasks for them.
+        None where Spark does not report them, or brings executors when there are tasks for them, and may bring enough.
         """
         slots = await_slots(self._spark, wanted, self.tell)
+        most = _most_slots(self._spark)
+        if most is not None and most < wanted:
+            self._given_up = f"{_MOST_EXECUTORS}={conf(self._spark, _MOST_EXECUTORS)} allows no more"
+            return Slots(total=most, free=most)
         leaving_until_s = time.monotonic() + _LEAVING_S
         while slots is not None and slots.free < wanted and not self.is_late and not is_cancelled():
             coming = coming_slots(self._spark)

@@ -84,19 +84,23 @@ def _dumps(row: Any, what: str = "a row") -> bytes:
         data = pickle.dumps(row, _PROTOCOL)
     except Exception as error:  # noqa: BLE001 - `pickle` raises whatever an object's own methods raise
         data = _dumps_by_value(row, error, what)
+    else:
+        if b"__main__" in data:  # where the row goes, that is another one
+            data = _dumps_by_value(row, None, what)
     if len(data) > _MOST_BYTES:
         raise _refusal(what, row, f"it takes {len(data)} bytes, and 2 GiB is the most", "send smaller rows")
     return data
 
 
-def _dumps_by_value(row: Any, error: Exception, what: str) -> bytes:
+def _dumps_by_value(row: Any, error: Exception | None, what: str) -> bytes:
     """Pickle an object of a class that its module does not have, as of a notebook: with the class."""
     # Imported here: few rows need it.
     import cloudpickle
 
     try:
         data: bytes = cloudpickle.dumps(row, _PROTOCOL)
-    except Exception:  # noqa: BLE001 - as above
+    except Exception as own:  # noqa: BLE001 - as above
+        error = error or own
         reason = f"{type(error).__name__}: {first_line(error)}"
         advice = "map it to values that can be pickled, such as a tuple of what you need"
         raise _refusal(what, row, reason, advice) from error

@@ -27,20 +27,45 @@ _Kind = Literal["mean", "value", "other"]
 def make_callbacks(
     report: Callable[..., None], *, event_dir: str | None, backup_dir: str, is_chief: bool
 ) -> list[keras.callbacks.Callback]:
-    """Return callbacks for ``model.fit``, for the Keras that is in use.
+    """Return callbacks for ``model.fit``, for the Keras that is in use, or for both.
 
     ``event_dir`` is None on a node that writes no event files, ``backup_dir`` empty without restarts; the chief writes
     the backup.
     """
-    is_tf_keras = "tf_keras" in sys.modules and "keras" not in sys.modules
-    keras_module = importlib.import_module("tf_keras" if is_tf_keras else "keras")
-    callbacks = [progress_callback(keras_module, report)]
-    if backup_dir:
-        callbacks.insert(0, _backup_callback(keras_module, backup_dir, is_chief=is_chief))
-    if event_dir is not None:
-        # TensorBoard would open with the graph, which comes first, and cannot draw that of Keras 3.
-        callbacks.append(keras_module.callbacks.TensorBoard(log_dir=event_dir, write_graph=is_tf_keras))
-    return callbacks
+
+    def of(package: str) -> list[Any]:
+        keras_module = importlib.import_module(package)
+        callbacks = [progress_callback(keras_module, report)]
+        if backup_dir:
+            callbacks.insert(0, _backup_callback(keras_module, backup_dir, is_chief=is_chief))
+        if event_dir is not None:
+            # TensorBoard would open with the graph, which comes first, and cannot draw that of Keras 3.
+            is_drawn = package == "tf_keras"
+            callbacks.append(keras_module.callbacks.TensorBoard(log_dir=event_dir, write_graph=is_drawn))
+        return callbacks
+
+    if "tf_keras" not in sys.modules:
+        return of("keras")
+    if "keras" not in sys.modules:
+        return of("tf_keras")
+    return [_OfEither(*pair) for pair in zip(of("keras"), of("tf_keras"), strict=True)]
+
+
+class _OfEither:
+    """A callback where both are loaded: it is that of the model's Keras, which is known once ``fit`` begins."""
+
+    def __init__(self, of_keras: Any, of_tf_keras: Any) -> None:
+        self._chosen, self._of_tf_keras = of_keras, of_tf_keras
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)  # of a copy that has no callback yet
+        return getattr(self._chosen, name)
+
+    def set_model(self, model: Any) -> None:
+        if isinstance(model, sys.modules["tf_keras"].Model):
+            self._chosen = self._of_tf_keras
+        self._chosen.set_model(model)
 
 
 def _backup_callback(keras_module: Any, backup_dir: str, *, is_chief: bool) -> keras.callbacks.Callback:
