@@ -47,6 +47,18 @@ def test_a_cluster_is_shown_unless_that_is_not_wanted(notebook):
     assert not any(shown.startswith("tfos-refused-") for shown in notebook.shown)
 
 
+@pytest.mark.full
+def test_a_cluster_of_a_program_of_tensorflowonspark_is_shown(notebook):
+    notebook.run(WATCHED)
+    notebook.run("from pyspark.sql import SparkSession\nspark = SparkSession.builder.master('local[2]').getOrCreate()")
+    told = notebook.run(
+        "from tfos_lab.compat import TFCluster\n"
+        "cluster = TFCluster.run(spark.sparkContext, lambda args, ctx: None, None, 2, 0)\ncluster.shutdown()"
+    )
+    (began,) = (data for shown, data in notebook.began.items() if shown.startswith("tfos-cluster-"))
+    assert "tfos-static" in began["text/html"], told
+
+
 BARS = r"""
 import sys, time
 

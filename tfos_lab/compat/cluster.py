@@ -29,6 +29,7 @@ from tfos_lab.errors import (
 )
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.notebook.parallel import run_all
+from tfos_lab.notebook.start import bring_up
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -107,7 +108,7 @@ def start_cluster(
     frees_slots: bool,
     options: ClusterOptions,
 ) -> tuple[Cluster, NodeSettings]:
-    """Start the nodes, wait until all of them run, and return them, and what they know.
+    """Start the nodes, shown in a notebook, wait until all of them run, and return them, and what they know.
 
     A function that fails at once has run, too: its error is raised by `TFCluster.train` and `TFCluster.shutdown`. With
     ``frees_slots``, the nodes give Spark its task slots back, so that programs may compute their rows beside them.
@@ -118,9 +119,8 @@ def start_cluster(
     options["gpus"] = gpus_wanted(tf_args)
     cluster = make_cluster(main, tf_args, spark=session, config=ClusterConfig(**options))
     try:
-        cluster.launch()
         with contextlib.suppress(NodeFailed):
-            cluster.wait_until_running()
+            bring_up(cluster, folds_error=True)
         if not all(node.address for node in cluster.nodes):
             cluster.wait()  # raises why a node has failed before it could run
         if frees_slots:
