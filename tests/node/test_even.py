@@ -223,8 +223,10 @@ def loop_unevenly(then, ctx):
             lambda batch: tf.distribute.get_replica_context().all_reduce("SUM", tf.reduce_sum(batch)), args=(batch,)
         )
 
-    for batch in tf.data.Dataset.range(4 if ctx.is_chief and then != "the chief goes on" else 3).batch(1):
-        step(batch)
+    dataset = tf.data.Dataset.range(4 if ctx.is_chief and then != "the chief goes on" else 3).batch(1)
+    for _ in range(2 if then == "read it again" else 1):
+        for batch in dataset:
+            step(batch)
     if then == "all go on" or (ctx.is_chief and then == "the chief goes on"):
         strategy.gather(tf.ones((2, 2)), axis=0)
 
@@ -241,6 +243,7 @@ ALONE = "as many as chief:0 has taken, which waits for it in something else: cal
     [
         ("all return", UNEVEN),
         ("all go on", UNEVEN),
+        ("read it again", UNEVEN),
         ("the chief goes on", f"has returned after 3 steps, {ALONE}"),
     ],
 )

@@ -146,7 +146,11 @@ class Cluster:
         self._spark_ui = spark_session.ui_of(spark) if spark is not None else ""
         self._changing = threading.RLock()
         self._stopping = False
-        self.head = Head(self, 0)
+        try:
+            self.head = Head(self, 0)
+        except BaseException:
+            self.output.conclude(is_last=True)
+            raise
         # Whoever writes the run down while it goes on: ``run.json``, and MLflow where a run of it is active here.
         self._recorder = RunRecorder(self, self._on_recorded)
         mlflow = make_logger(self)
@@ -591,9 +595,10 @@ class Cluster:
             head.listen()  # a cluster that was never launched ends in the same way
         head.request(lambda now_s: head.state.stop(now_s, grace_s=grace, awaits=awaits))
         head.launcher.cancel()
-        while not head.over.wait(WAIT_STEP_S):
+        was_over = head.over.is_set()
+        while head.is_at_work and not head.over.wait(WAIT_STEP_S):
             pass
-        if head.state.gave_up:
+        if head.state.gave_up and not was_over:
             logger.warning("cluster %s did not end in time: not all nodes have said how they ended", self.id)
         head.join(STOP_EXTRA_S)
         self._abandon(head, RunState.STOPPED)

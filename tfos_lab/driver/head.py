@@ -154,7 +154,7 @@ class Head:
 
     def wait_for(self, look: Callable[[], _T], timeout_s: float | None = None) -> _T:
         """Wait until ``look``, which is called under `lock`, returns something, or for so long; return that."""
-        with self._changed:
+        with self.lock:
             return self._changed.wait_for(look, timeout_s)
 
     def await_rows(
@@ -197,6 +197,11 @@ class Head:
         answers = self.ask_for_stacks({rank for rank in chosen if _has_process(views[rank])}, timeout_s)
         waited_s = time.monotonic() - asked_s
         return {views[rank].name: _stacks_text(views[rank], answers.get(rank), waited_s) for rank in chosen}
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether a thread hears the nodes; in a process that was forked from this one, none does."""
+        return self._thread is not None and self._thread.is_alive()
 
     def join(self, timeout_s: float) -> None:
         """Wait for the thread's end."""
@@ -303,7 +308,7 @@ class Head:
                     with self.lock:
                         self._take(item)
                 is_behind = is_behind and self._listener.is_behind
-                with self._changed:
+                with self.lock:
                     if time.monotonic() - last_tick_s >= TICK_S:  # whatever the clock is set to
                         last_tick_s = time.monotonic()
                         self._tick(time.time(), behind=is_behind)
@@ -316,7 +321,7 @@ class Head:
                 self._do([*self.state.fail(failure, now_s), *self.state.give_up(now_s)])
         finally:
             self.over.set()
-            with self._changed:
+            with self.lock:
                 self._changed.notify_all()
             self.cluster.log_writer.close()
             self._listener.close()

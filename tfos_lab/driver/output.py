@@ -30,6 +30,9 @@ from tfos_lab.node.files.listed import files_in as listed_in
 from tfos_lab.node.invoke import RESULT_BYTES
 from tfos_lab.texts import format_count
 
+# What nodes list by themselves; traces are asked for.
+_LISTED = ("output", "result", "events")
+
 
 class OutputReceiver:
     """Stores what one cluster's nodes have written: the output of all or of the chief only, and more.
@@ -93,7 +96,7 @@ class OutputReceiver:
 
     def _handle(self, message: m.FromAgent, node: NodeView) -> list[Asked]:
         match message:
-            case m.FilesListed(rank=rank, folder=folder):
+            case m.FilesListed(rank=rank, folder=folder) if folder in _LISTED:
                 files = self._coming.get((rank, folder)) or self._make(folder, node, rank)
                 if files is not None:
                     self._coming[rank, folder] = files

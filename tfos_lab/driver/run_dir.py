@@ -114,10 +114,12 @@ class RunDir:
         return self.path / "results" / _file_name(node)
 
     def make_probe(self, folder: Path) -> Path:
-        """Make an empty file of a name that nobody can guess: a node that finds it sees this very folder."""
-        probe = folder / f".home-{secrets.token_hex(16)}"
+        """Make an empty file of a name that nobody can guess: a node that finds it sees this very folder.
+
+        It is in the part of the folder that exists: whoever writes there makes the rest.
+        """
+        probe = existing_part(folder) / f".home-{secrets.token_hex(16)}"
         with contextlib.suppress(OSError):  # no node will find it
-            folder.mkdir(parents=True, exist_ok=True)
             probe.touch(mode=0o600)
         return probe
 
@@ -158,6 +160,11 @@ def require_working_dir() -> Path:
     else:
         return folder
     raise ConfigError([why])
+
+
+def existing_part(folder: Path) -> Path:
+    """Return the folder itself, or the nearest one above it that exists."""
+    return next(path for path in (folder, *folder.parents) if path.is_dir())
 
 
 def parts_of(folder: Path) -> list[Path]:

@@ -172,7 +172,9 @@ class LockStep:
         context = module.context_safe() if module is not None else None
         if context is None or getattr(context, "_collective_ops_server_def", None) is None:
             return
-        if 0 <= STEP_COUNT.steps <= peer.steps:
+        # Where a pass goes on, the nodes have passes of different lengths.
+        waits_elsewhere = STEP_COUNT.ended or STEPS.evaluates or not peer.ended
+        if waits_elsewhere and 0 <= STEP_COUNT.steps <= peer.steps:
             reason = (
                 f"{peer.node} has returned after {format_count(peer.steps, 'step')}, as many as {self._node} has "
                 "taken, which waits for it in something else: call fit, evaluate and predict of a model under a "

@@ -95,24 +95,27 @@ class LearningRates:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[int, float]] = {}
+        # Of each process of a node: it counts its own epochs.
+        self._known: dict[str, tuple[int, dict[int, float]]] = {}
 
     def note(self, nodes: Sequence[NodeView]) -> dict[str, float]:
         """Return the rates of two nodes that differ most, if they do in the last epoch that all have ended."""
         for node in nodes:
+            pid, known = self._known.get(node.name, (0, {}))
+            if pid != node.pid and known:
+                self._known[node.name] = node.pid, {}
             seen = node.activity
             if seen is None or seen.learning_rate is None or node.job_name == "run" or not trains(node):
                 continue
-            known = self._known.setdefault(node.name, {})
-            if any(epoch > seen.epochs for epoch in known):
-                known.clear()  # the node has started again
+            _, known = self._known.setdefault(node.name, (node.pid, {}))
             known[seen.epochs] = seen.learning_rate
             while len(known) > _EPOCHS:
                 del known[min(known)]
-        shared = set.intersection(*map(set, self._known.values())) if self._known else set()
+        epochs = [known for _, known in self._known.values()]
+        shared = set.intersection(*map(set, epochs)) if epochs else set()
         if not shared:
             return {}
-        rates = {name: known[max(shared)] for name, known in self._known.items()}
+        rates = {name: known[max(shared)] for name, (_, known) in self._known.items()}
         low, high = min(rates, key=rates.__getitem__), max(rates, key=rates.__getitem__)
         if math.isclose(rates[low], rates[high], rel_tol=_SAME_RATE):
             return {}

@@ -24,7 +24,7 @@ from pathlib import Path
 from tfos_lab.core.listener import PORT_VARIABLE, listening_ports
 from tfos_lab.core.package_versions import FITTING, Range, clashes, dotted, installed_version, numbers_of
 from tfos_lab.core.runtime_files import spool_root
-from tfos_lab.driver.run_dir import run_bases
+from tfos_lab.driver.run_dir import existing_part, run_bases
 from tfos_lab.driver.warm_servers import warm_servers
 from tfos_lab.errors import ConfigError
 from tfos_lab.launchers.spark import session as spark_session
@@ -228,11 +228,6 @@ def check_shared_memory() -> Finding:
 def shared_memory_shortage(there: int) -> str:
     """Say that shared memory is full, with what is left of it."""
     return f"{SHARED_MEMORY} is full: {there / _MIB:,.0f} MiB are left"
-
-
-def existing_part(folder: Path) -> Path:
-    """Return the folder itself, or the nearest one above it that exists."""
-    return next(path for path in (folder, *folder.parents) if path.is_dir())
 
 
 def check_runs() -> Finding:

@@ -25,7 +25,7 @@ from tfos_lab.data.spark_python import python_of
 from tfos_lab.driver.doctor import checks
 from tfos_lab.driver.doctor.checks import Finding, alias_of
 from tfos_lab.driver.pack import Inventory, read_manifest
-from tfos_lab.driver.run_dir import run_bases
+from tfos_lab.driver.run_dir import existing_part, run_bases
 from tfos_lab.errors import ConfigError, TfosError
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.launchers.spark.executors import ExecutorFacts, inspect_executors
@@ -213,7 +213,7 @@ def check_executors(session: SparkSession) -> list[Finding]:
 @contextlib.contextmanager
 def probe_file() -> Iterator[str]:
     """Make a file in the run folder that others can only find in this very folder; yields "" if none can be made."""
-    probe = checks.existing_part(run_bases()[0]) / f".tfos-doctor-{secrets.token_hex(8)}"
+    probe = existing_part(run_bases()[0]) / f".tfos-doctor-{secrets.token_hex(8)}"
     try:
         probe.touch()
     except OSError:

@@ -71,7 +71,14 @@ class Feeding:
                     self._requests.append(request)
             self.catch_up(head)
 
-        self.with_head(feed)
+        try:
+            self.with_head(feed)
+        except BaseException:
+            with self.lock:
+                given = self._cluster.head.feeds
+                waiting = [one for one in self._requests[given:] if one is not request]
+                self._requests[given:] = waiting  # what has failed, or was interrupted, is not fed before the next rows
+            raise
 
     def with_head(self, act: Callable[[Head], _T]) -> _T:
         """Do something with the nodes once they run, and again with those that are started in their place meanwhile."""

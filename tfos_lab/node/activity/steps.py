@@ -62,7 +62,10 @@ class _Epoch:
 
 
 class StepClock:
-    """Counts steps and how long they take. Called by the thread that trains, read by another."""
+    """Counts steps and how long they take. Called by the thread that trains, read by another.
+
+    It ``evaluates`` while a model is evaluated, or predicts.
+    """
 
     def __init__(self) -> None:
         self.start()
@@ -73,11 +76,11 @@ class StepClock:
         self._fetches = _Ticks()
         self._reports = _Ticks()
         self._epoch: _Epoch | None = None
-        self._evaluates = False
+        self.evaluates = False
 
     def begin_epoch(self) -> None:
         """Note that an epoch of `fit` begins."""
-        self._evaluates = False  # an evaluation that failed has not said that it ended
+        self.evaluates = False  # an evaluation that failed has not said that it ended
         self._epoch = _Epoch(self._epoch.mean_s if self._epoch is not None else None)
 
     def end_fit(self) -> None:
@@ -87,12 +90,12 @@ class StepClock:
 
     def evaluate(self, *, begins: bool) -> None:
         """Note that a model is evaluated from now on, or no longer: its steps are signs of work, and no training."""
-        self._evaluates = begins
+        self.evaluates = begins
 
     def take_batch(self) -> None:
         """Count a step: the function takes its next batch."""
         now_s = time.perf_counter()
-        if self._evaluates:
+        if self.evaluates:
             self._batches.count(now_s)
             return
         self._batches.tick(now_s)
@@ -105,7 +108,7 @@ class StepClock:
     def fetch(self, steps: int) -> None:
         """Note that TensorFlow has fetched so many batches in all, where Python does not see each of them."""
         if steps > self._fetches.step:
-            note = self._fetches.count if self._evaluates else self._fetches.tick
+            note = self._fetches.count if self.evaluates else self._fetches.tick
             note(time.perf_counter(), steps - self._fetches.step)
 
     def report(self, step: int) -> None:
@@ -149,8 +152,9 @@ class Fits:
         self.last_epoch: tuple[int, float | None] = 0, None
 
     def end_epoch(self, learning_rate: float | None) -> None:
-        """Note that an epoch has ended."""
-        self.last_epoch = self.last_epoch[0] + 1, learning_rate
+        """Note that an epoch has ended of a model that the nodes train together."""
+        if not self.is_alone:
+            self.last_epoch = self.last_epoch[0] + 1, learning_rate
 
 
 FITS = Fits()

@@ -112,7 +112,12 @@ def _tensor_dataset(feed: FeedReader, reading: Reading, layout: _Layout, request
     if request.prefetch and not is_stream:
         dataset = dataset.prefetch(request.prefetch)
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    rows = Presharded(weighted=request.weight is not None, padded=remainder == "pad", is_stream=is_stream)
+    rows = Presharded(
+        weighted=request.weight is not None,
+        padded=remainder == "pad",
+        is_stream=is_stream,
+        to_train=request.split == TRAIN,
+    )
     return mark_as_presharded(dataset.with_options(options), rows)
 
 

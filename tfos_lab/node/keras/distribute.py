@@ -67,7 +67,8 @@ def patch_strategy() -> None:
 def _noting_kept_rows(cache: Callable[..., tf.data.Dataset]) -> Callable[..., tf.data.Dataset]:
     @functools.wraps(cache)
     def cached(dataset: tf.data.Dataset, *args: Any, **kwargs: Any) -> tf.data.Dataset:
-        FITS.keeps_rows = FITS.keeps_rows or is_presharded(dataset)
+        rows = presharded_of(dataset)
+        FITS.keeps_rows = FITS.keeps_rows or (rows is not None and rows.to_train)
         return cache(dataset, *args, **kwargs)
 
     return cached

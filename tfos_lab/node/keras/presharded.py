@@ -47,6 +47,8 @@ class Presharded:
     has_weights: bool = True
     # Whether a row counts as read when it is asked for, so that none may be asked for ahead.
     is_stream: bool = False
+    # Whether they are the rows to train on, and no others.
+    to_train: bool = False
 
 
 _UNKNOWN = Presharded(weighted=True)

@@ -341,7 +341,7 @@ def _rate_of(model: Any) -> float | None:
     """Return the learning rate of a model; None where it has none, or is a schedule of its own kind."""
     try:
         rate = float(model.optimizer.learning_rate.numpy())
-    except (AttributeError, TypeError, ValueError):
+    except Exception:  # noqa: BLE001 - it may be anything of the user's own, and training goes on
         return None
     return rate if math.isfinite(rate) and rate >= 0 else None
 
