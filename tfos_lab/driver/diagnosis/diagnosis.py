@@ -119,7 +119,7 @@ class LearningRates:
         low, high = min(rates, key=rates.__getitem__), max(rates, key=rates.__getitem__)
         if math.isclose(rates[low], rates[high], rel_tol=_SAME_RATE):
             return {}
-        return {name: rates[name] for name in rates if name in (low, high)}
+        return {node.name: rates[node.name] for node in nodes if node.name in (low, high)}
 
 
 # The figures of a node that a verdict, and the badge of a slower node, are made from.
