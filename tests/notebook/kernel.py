@@ -11,6 +11,7 @@ from jupyter_client.manager import KernelManager
 
 from tests.support.notebook_kernel import kernel_sockets
 from tests.support.quick import QUICK_ENV
+from tests.support.spark_home import spark_environment
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120.0
@@ -30,7 +31,8 @@ class Kernel:
         paths = {"IPYTHONDIR": str(folder), "JUPYTER_RUNTIME_DIR": str(folder / "runtime"), "PYTHONPATH": python_path}
         more = {"TFOS_LAB_RUNS": str(folder / "runs"), "NO_COLOR": "1", "TFOS_LAB_NONINTERACTIVE": "1"}
         self._manager = KernelManager(**kernel_sockets(folder))
-        self._manager.start_kernel(cwd=str(folder), env={**os.environ, **paths, **more})
+        # Another session may be alive in this process, with its mode in the environment.
+        self._manager.start_kernel(cwd=str(folder), env=spark_environment(folder / "local") | paths | more)
         self._client = self._manager.client()
         self._client.start_channels()
         try:
