@@ -58,6 +58,7 @@ def test_what_nodes_show_comes_home_and_is_in_the_run(run):
 
 def plot(_args, ctx):
     import matplotlib.pyplot as plt
+    import pandas as pd
 
     plt.plot([1, 2, 3])
     plt.title("a curve")
@@ -67,15 +68,21 @@ def plot(_args, ctx):
     for _ in range(2):
         plt.plot([1, 2])
         plt.show(block=False)
-    return plt.get_fignums()
+    left = plt.get_fignums()
+    display(pd.DataFrame({"a": [1]}), "words", plt.figure("displayed"))  # noqa: F821 - known as in a notebook
+    return left
 
 
 @pytest.mark.back_ends("local", "standalone")
-def test_what_pyplot_shows_on_a_node_comes_home_too(run, monkeypatch):
+def test_what_pyplot_and_display_show_on_a_node_comes_home_too(run, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")  # as in a notebook's kernel
     cluster = run(plot, None, cluster_size=1)
     assert cluster.wait()["chief:0"] == []
     cluster.stop()
     shown = [(one.name, one.step) for one in cluster.view().shown]
-    assert shown == [("a curve", None), ("squares", None), ("figure", 1), ("figure", 2)]
-    assert all((cluster.run_dir / one.file).read_bytes().startswith(PNG) for one in cluster.view().shown)
+    steps = [("figure", 1), ("figure", 2), ("display", 1)]
+    assert shown == [("a curve", None), ("squares", None), *steps, ("displayed", None)]
+    assert cluster.logs("chief:0") == "'words'\n"
+    files = {one.name: cluster.run_dir / one.file for one in cluster.view().shown}
+    assert b'"a"' in files.pop("display").read_bytes()
+    assert all(file.read_bytes().startswith(PNG) for file in files.values())

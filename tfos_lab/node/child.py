@@ -20,7 +20,7 @@ from tfos_lab.core.frames import FrameSocket, peer_of
 from tfos_lab.core.lazy_imports import after_import
 from tfos_lab.core.processes import adopt_orphans, set_process_name
 from tfos_lab.errors import NoKeyboard, PayloadError
-from tfos_lab.node.context.shown import show_figures_by
+from tfos_lab.node.context.shown import show_by
 from tfos_lab.node.files.working_folder import FOLDER, own_what_is_written
 from tfos_lab.node.stacks import register_dump
 
@@ -56,7 +56,7 @@ def run(_body: bytes, fds: list[int]) -> int:
     sys.path[:] = [*(path for path in start.sys_path if path not in known), *sys.path]
     register_dump(scratch)
     session = NodeSession(control, start, scratch, port=port, agent=AgentWatch(peer_of(sock)))
-    show_figures_by(session.context)
+    show_by(session.context)
     serve = session.context._serve  # noqa: SLF001 - users see no such method
     after_import("tensorflow", functools.partial(end_servers_with_training, serve))
     outcome = _run_function(session, start, scratch / NAME)

@@ -5,24 +5,16 @@ Matplotlib imports it, by the name in ``MPLBACKEND``; so nodes do not import it 
 
 from __future__ import annotations
 
-import itertools
-
 from matplotlib import pyplot as plt
 from matplotlib.backends.backend_agg import FigureCanvasAgg as FigureCanvas
 
-from tfos_lab.node.context.shown import showing
+from tfos_lab.node.context.shown import show_by_title
 
 __all__ = ["FigureCanvas", "show"]
-
-_untitled = itertools.count(1)
 
 
 def show(*_args: object, **_named: object) -> None:
     """Show all open figures by their titles; those without one stay, as steps of ``figure``."""
     for number in plt.get_fignums():
-        figure = plt.figure(number)
-        titles = [figure.get_label(), figure.get_suptitle(), *(axes.get_title() for axes in figure.axes)]
-        title = next(filter(None, map(str, titles)), "")
-        for context in showing:
-            context.show(figure, title or "figure", step=None if title else next(_untitled))
+        show_by_title(plt.figure(number))
     plt.close("all")

@@ -5,11 +5,14 @@ Nothing is imported for it: whoever has a figure or a frame has its package.
 
 from __future__ import annotations
 
+import builtins
 import io
 import math
 import os
 import struct
+import sys
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +33,11 @@ _SHAPES = "(height, width), (height, width, 1, 3 or 4) or (count, height, width,
 
 _PYPLOT = "module://tfos_lab.node.pyplot"
 _OF_NOTEBOOKS = "module://matplotlib_inline.backend_inline"
-# The context by which ``plt.show()`` shows figures in this process, if it does.
-showing: list[ReportMethods] = []
+# What IPython's `display` draws, and does not print: figures and what has one, images, tables.
+_DRAWN = ("savefig", "figure", "getbands", "to_frame", "itertuples", "column_names")
+# The context by which ``plt.show()`` and ``display`` show things in this process.
+_showing: list[ReportMethods] = []
+_untitled: Counter[str] = Counter()
 
 Content = m.Picture | m.Table | m.Matrix | m.Unshown
 
@@ -70,14 +76,38 @@ def _saved(save: Any) -> m.Picture:
     return m.Picture(file.getvalue())
 
 
-def show_figures_by(context: ReportMethods) -> None:
-    """Have ``plt.show()`` show figures by `ctx.show`, unless the user has chosen another backend than a notebook does.
+def show_by(context: ReportMethods) -> None:
+    """Have ``display``, which notebooks know without an import, and ``plt.show()`` show things by `ctx.show`.
 
-    Call it before Matplotlib is imported.
+    Call it before Matplotlib is imported. A backend that the user has chosen, other than a notebook's, stays.
     """
+    _showing[:] = [context]
+    builtins.display = display  # type: ignore[attr-defined]
     if os.environ.get("MPLBACKEND", _OF_NOTEBOOKS) == _OF_NOTEBOOKS:
         os.environ["MPLBACKEND"] = _PYPLOT
-        showing[:] = [context]
+
+
+def display(*things: Any, **_named: object) -> None:
+    """Show figures, images and tables, and print the rest, as IPython's `display` does in a notebook."""
+    for thing in things:
+        if any(hasattr(thing, name) for name in _DRAWN):
+            show_by_title(thing)
+        else:
+            sys.stdout.write(f"{thing!r}\n")
+
+
+def show_by_title(thing: Any) -> None:
+    """Show a figure by its title; what has none stays, as a step of ``figure`` or ``display``."""
+    figure, titles = getattr(thing, "figure", thing), []
+    if hasattr(figure, "savefig"):
+        titles = [figure.get_label(), figure.get_suptitle(), *(axes.get_title() for axes in figure.axes)]
+    title = next(filter(None, map(str, titles)), "")
+    name, step = title, None
+    if not title:
+        name = "figure" if titles else "display"
+        step = _untitled[name] = _untitled[name] + 1
+    for context in _showing:
+        context.show(thing, name, step=step)
 
 
 # ---- tables ---------------------------------------------------------------------------------------------------------
