@@ -143,12 +143,14 @@ def _handle(library: ctypes.CDLL, gpu: str) -> ctypes.c_void_p | None:
 _PROC = Path("/proc")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# Linux counts CPU time in hundredths of a second: over a shorter time than this, a rate says nothing.
+_SHORTEST_S = 0.2
 # To look through all processes for those of a group costs most, and at their start nodes have little time.
 _LOOK_FOR_PROCESSES_S = 10.0
 
 
 class Machine:
-    """Reads the figures of a process, or of its ``group``, and of the host; rates are since the reading before."""
+    """Reads the figures of a process, or of its ``group``, and of the host; rates are since an earlier reading."""
 
     def __init__(self, pid: int, *, group: bool) -> None:
         self._pid = pid
@@ -156,6 +158,7 @@ class Machine:
         self._pids = [pid]
         self._looked_s: float | None = None
         self._read_s: float | None = None
+        self._rates = {"cpu": 0.0, "host_cpu": 0.0}
         self._seconds: dict[int, float] = {}
         self._host = (0.0, 0.0)
 
@@ -168,14 +171,12 @@ class Machine:
             self._looked_s = now_s
         elif self._group and now_s - self._looked_s >= _LOOK_FOR_PROCESSES_S:
             self._looked_s, self._pids = now_s, [self._pid, *self._others()]
-        before_s, self._read_s = self._read_s, now_s
-        elapsed_s = now_s - before_s if before_s is not None else 0.0
-        return {
-            "cpu": self._cpu(elapsed_s),
-            "memory_bytes": sum(map(self._memory, self._pids)),
-            "host_cpu": self._host_cpu(),
-            "host_memory": self._host_memory(),
-        }
+        if self._read_s is None or now_s - self._read_s >= _SHORTEST_S:
+            before_s, self._read_s = self._read_s, now_s
+            elapsed_s = now_s - before_s if before_s is not None else 0.0
+            self._rates = {"cpu": self._cpu(elapsed_s), "host_cpu": self._host_cpu()}
+        memory_bytes = sum(map(self._memory, self._pids))
+        return {**self._rates, "memory_bytes": memory_bytes, "host_memory": self._host_memory()}
 
     def _others(self) -> Iterator[int]:
         for entry in os.scandir(_PROC):
