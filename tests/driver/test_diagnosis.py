@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import math
 import re
@@ -16,6 +17,7 @@ from tests.support.eventually import eventually
 from tests.support.fake_nodes import identity_of
 from tests.support.quick import QUICK_ENV
 from tfos_lab.core import messages as m
+from tfos_lab.driver.diagnosis.diagnosis import Assessor
 from tfos_lab.driver.state.events import FeedProgressed
 
 
@@ -258,16 +260,13 @@ def test_rows_of_all_epochs_say_how_much_is_done_once_all_have_arrived(training,
         assert cluster.diagnose().progress == done
 
 
-def test_the_time_left_follows_the_speed_of_the_last_half_minute(training, nodes, monkeypatch):
-    cluster = training(None)
-    begun_s = time.time()
+def test_the_time_left_follows_the_speed_of_the_last_half_minute(training, nodes):
+    cluster, assessor = training(None), Assessor()
 
     def left_s(step, at_s):
-        nodes.send(m.Reported(step, 1000, {}, begun_s, rank=0))
+        nodes.send(m.Reported(step, 1000, {}, 1.0, rank=0))
         nodes.settle()
-        with monkeypatch.context() as patch:
-            patch.setattr(time, "time", lambda: begun_s + at_s)
-            return cluster.diagnose().seconds_left
+        return assessor.assess(cluster.view(), at_s).seconds_left
 
     assert left_s(0, 0.0) is None, "too soon"
     for second in range(60):  # a slow start
@@ -281,16 +280,14 @@ def test_the_time_left_follows_the_speed_of_the_last_half_minute(training, nodes
     assert left_s(400, 101.0) is None, "nobody knows while a node hangs"
 
 
-def test_what_nodes_use_is_kept_moment_by_moment_and_less_often_in_a_long_run(training, nodes, monkeypatch):
+def test_what_nodes_use_is_kept_moment_by_moment_and_less_often_in_a_long_run(training, nodes):
+    assessor = Assessor()
     cluster = training(*[activity(cpu=cpu, memory_bytes=10**9) for cpu in (0.5, 1.5, 0.75, 1.0)], updates=1)
-    begun_s = cluster.view().started_s
 
     def used(at_s):
-        with monkeypatch.context() as patch:
-            patch.setattr(time, "time", lambda: begun_s + at_s)
-            return cluster.view().usage
+        return assessor.assess(dataclasses.replace(cluster.view(), started_s=0.0), at_s).usage
 
-    assert (used(0.2)[0].cpu, used(0.2)[0].gpu) == ((1.5, 0.88, 0.5), ()), "the most, the middle and the least"
+    assert (used(0.0)[0].cpu, used(0.2)[0].gpu) == ((1.5, 0.88, 0.5), ()), "the most, the middle and the least"
     assert len(used(0.9)) == 1
     for second in range(1, 1000):
         moments = used(float(second))
