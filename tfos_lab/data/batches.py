@@ -75,7 +75,7 @@ def to_arrow(batch: Mapping[str, Array]) -> pa.RecordBatch:
     columns = {}
     for name, values in batch.items():
         try:
-            columns[name] = _arrow_column(np.asarray(values))
+            columns[name] = nested_lists(np.asarray(values))
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
             kind = np.asarray(values).dtype
             reason = f"results in '{name}', of dtype {kind}, become no column of Spark: {error}"
@@ -83,7 +83,8 @@ def to_arrow(batch: Mapping[str, Array]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _arrow_column(values: Array) -> pa.Array:
+def nested_lists(values: Array) -> pa.Array:
+    """Return an array of any number of dimensions as a column: lists within lists around its values."""
     column = pa.array(np.ascontiguousarray(values).reshape(-1))
     # From the inside out: all lists of a level have the same length.
     for level in range(values.ndim - 1, 0, -1):
