@@ -15,9 +15,9 @@ import pyarrow as pa
 from pyarrow import compute, types
 
 from tfos_lab.data.rows import Array, Batch, count_rows
-from tfos_lab.data.schema import ColumnSpec, column_specs, select_columns, shape_text
+from tfos_lab.data.schema import ColumnSpec, column_specs, select_columns
 from tfos_lab.data.type_table import find_rule, is_array
-from tfos_lab.errors import ConfigError, FeedError
+from tfos_lab.errors import FeedError
 from tfos_lab.texts import format_count
 
 
@@ -152,8 +152,8 @@ def _row_shape(rows: int, lengths: tuple[int, ...], spec: ColumnSpec) -> tuple[i
         known not in (None, size) for known, size in zip(spec.shape, lengths, strict=True)
     ):
         raise FeedError(
-            reason=f"column '{spec.name}' has rows of shape {shape_text(lengths)} where {shape_text(spec.shape)} was "
-            "announced. Make all rows of the DataFrame equally long"
+            reason=f"column '{spec.name}' has rows of shape {lengths} where {spec.shape} was announced. "
+            "Make all rows of the DataFrame equally long"
         )
     return lengths
 
@@ -337,9 +337,6 @@ class RowIndex:
     """
 
     def __init__(self, batches: Iterable[pa.RecordBatch], specs: Sequence[ColumnSpec]) -> None:
-        unknown = [f"{spec}: the shape of a row has to be known to take rows" for spec in specs if not spec.is_fixed]
-        if unknown:
-            raise ConfigError(unknown)
         self._specs = tuple(specs)
         self._chunks = [
             (batch.num_rows, {spec.name: _kept(batch.column(spec.name), spec) for spec in self._specs})
@@ -353,8 +350,6 @@ class RowIndex:
 
     def take(self, rows: Array) -> Batch:
         """Copy rows by their numbers, int ``(n,)``, in that order: ``(n, *spec.shape)`` for each column."""
-        if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(self):
-            raise IndexError(f"row numbers must be from 0 to {len(self) - 1}")
         taken = {
             spec.name: np.empty((len(rows), *(size or 0 for size in spec.shape)), spec.dtype) for spec in self._specs
         }

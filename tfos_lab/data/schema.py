@@ -49,13 +49,8 @@ class ColumnSpec:
         """TensorFlow's name for the dtype."""
         return "string" if self.dtype == "object" else self.dtype
 
-    @property
-    def is_fixed(self) -> bool:
-        """Whether the shape of a row is fully known."""
-        return None not in self.shape
-
     def __str__(self) -> str:
-        return f"{self.name}: {self.tf_dtype} {shape_text(self.shape)}"
+        return f"{self.name}: {self.tf_dtype} {self.shape}"
 
 
 def column_specs(schema: pa.Schema | str | Mapping[str, Any]) -> tuple[ColumnSpec, ...]:
@@ -137,11 +132,6 @@ def columns_of_label(label: str | Sequence[str] | Mapping[str, str]) -> list[str
         wanted = "a column's name, a list of names or a dict of outputs to names is needed"
         raise ConfigError([f"label={label!r:.60}: {wanted}, as in label={{'price': 'y', 'is_sold': 'z'}}"])
     return names
-
-
-def shape_text(shape: tuple[int | None, ...]) -> str:
-    """Write a shape as Python does, and the one of a scalar as ``()``."""
-    return str(tuple(shape))
 
 
 def _missing(name: str, names: Sequence[str]) -> str:

@@ -271,8 +271,7 @@ class _Layout:
 
     def nothing(self) -> Any:
         """Return an element without rows."""
-        specs = [replace(spec, shape=tuple(size or 0 for size in spec.shape)) for spec in self._by_name.values()]
-        return self.arrange(Piece(zeros(specs, 0), 0))
+        return self.arrange(Piece(zeros(self._by_name.values(), 0), 0))
 
     def _shape_up(self, columns: dict[str, Any], weights: Any) -> Any:
         features = {name: columns[name] for name in self._features}
