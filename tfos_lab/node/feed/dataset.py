@@ -93,11 +93,11 @@ def _tensor_dataset(feed: FeedReader, reading: Reading, layout: _Layout, request
     patch_keras()  # the function may have imported Keras itself
     remainder = reading.remainder
     schedule = feed.known_schedule(reading, _PLAN_PATIENCE_S)
-    static = remainder != "exact" or (schedule is not None and schedule.is_even)
+    static = remainder != "exact" or (schedule is not None and schedule.even_steps == schedule.steps)
     if feed.is_stream(reading.queue) and not static:
         dataset = _batch_by_batch(feed, reading, layout)
     else:
-        has_tail = not static and (schedule is None or schedule.short_batches > 1)
+        has_tail = not static and (schedule is None or schedule.steps - schedule.full > 1)
         dataset = _cut_from_pieces(feed, reading, layout, static=static, has_tail=has_tail)
     if schedule is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(schedule.steps))

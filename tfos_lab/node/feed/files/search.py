@@ -89,6 +89,7 @@ def count_rows(format_: str, file: DataFile) -> list[tuple[int, int]]:
     with readable(file), open_stream(file) as stream:
         # In a compressed file, reading can begin at the beginning only.
         one_block = is_compressed(stream)
+        runs: Iterator[tuple[int, int]]
         if format_ == TFRECORD:
             runs = ((frames.end, len(frames)) for frames in read_frames(stream, file.path, lengths_only=True))
         else:
