@@ -40,6 +40,10 @@ _ITERATORS = (
     ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator"),
     ("tensorflow.python.distribute.input_lib", "DistributedIterator"),
 )
+_OWN_STATISTICS = (
+    "BatchNormalization takes mean and variance over each node's part of a batch, and each node has moving "
+    "statistics of its own; with synchronized=True it is that of one process, over the whole batch."
+)
 
 # What to do with parameter servers where Keras cannot `fit`.
 LOOP_OR_NO_SERVERS = "write the loop yourself with tf.distribute.coordinator.ClusterCoordinator, or ask for num_ps=0"
@@ -308,7 +312,7 @@ def tell_of_own_statistics(model: Any) -> None:
     strategy = model.distribute_strategy
     is_told_here = is_across_workers(strategy) and strategy.extended.should_checkpoint
     if is_told_here and any(map(_has_own_statistics, model._flatten_layers())):
-        _log_own_statistics()
+        warn_once(_OWN_STATISTICS)
 
 
 def _has_own_statistics(layer: Any) -> bool:
@@ -318,11 +322,9 @@ def _has_own_statistics(layer: Any) -> bool:
 
 
 @functools.cache
-def _log_own_statistics() -> None:
-    logger.warning(
-        "BatchNormalization takes mean and variance over each node's part of a batch, and each node has moving "
-        "statistics of its own; with synchronized=True it is that of one process, over the whole batch."
-    )
+def warn_once(text: str) -> None:
+    """Log a warning, once in a process."""
+    logger.warning(text)
 
 
 # ---- several GPUs on a node -----------------------------------------------------------------------------------------

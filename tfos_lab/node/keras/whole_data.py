@@ -11,7 +11,6 @@ Here, all take their parts of the same batches, and rows have weights as those o
 from __future__ import annotations
 
 import functools
-import logging
 import re
 import secrets
 import sys
@@ -27,7 +26,7 @@ import numpy as np
 from tfos_lab.core.threads import on_a_thread
 from tfos_lab.node.activity.fetches import patch_once
 from tfos_lab.node.keras.all_reduce import has_own
-from tfos_lab.node.keras.distribute import gather_from_workers, is_across_workers, part_of_batch
+from tfos_lab.node.keras.distribute import gather_from_workers, is_across_workers, part_of_batch, warn_once
 from tfos_lab.node.keras.presharded import Presharded, is_presharded, mark, sources_of
 from tfos_lab.node.keras.versions import keras_3_trainer
 
@@ -35,7 +34,14 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
-logger = logging.getLogger(__name__)
+_OTHER_ROWS = (
+    "The nodes call `fit` or `evaluate` with different data, and each trains on its part of its own only: give all "
+    "nodes the same, or, where each is to train on all of its own, ctx.even(dataset)."
+)
+_OTHER_ORDERS = (
+    "Each node shuffles its dataset in an order of its own, so that an epoch has some rows twice and others not at "
+    "all: give shuffle a seed, the same on all nodes, as in shuffle(1000, seed=1)."
+)
 
 _PART = "_tfos_lab_part"
 _GENERATOR = "_tfos_lab_generator"
@@ -90,9 +96,9 @@ def _part_of_worker(model: keras.Model, iterator: Any) -> tf.data.Dataset | None
         model.distribute_strategy, tf.constant(own, tf.int64)
     ).tolist()
     if len(set(sums)) > 1:
-        _tell_of_other_rows()
+        warn_once(_OTHER_ROWS)
     if len(set(orders)) > 1:
-        _tell_of_other_orders()
+        warn_once(_OTHER_ORDERS)
     if getattr(iterator.data_adapter, "_shuffle", False):
         if len(set(seeds)) > 1:
             batches = iterator._distributed_dataset = _shuffled_alike(iterator)
@@ -193,22 +199,6 @@ def _global_seed() -> int | None:
     """Return what `tf.random.set_seed` was given last."""
     seed: int | None = sys.modules["tensorflow.python.eager.context"].global_seed()
     return seed
-
-
-@functools.cache
-def _tell_of_other_rows() -> None:
-    logger.warning(
-        "The nodes call `fit` or `evaluate` with different data, and each trains on its part of its own only: give all "
-        "nodes the same, or, where each is to train on all of its own, ctx.even(dataset)."
-    )
-
-
-@functools.cache
-def _tell_of_other_orders() -> None:
-    logger.warning(
-        "Each node shuffles its dataset in an order of its own, so that an epoch has some rows twice and others not at "
-        "all: give shuffle a seed, the same on all nodes, as in shuffle(1000, seed=1)."
-    )
 
 
 # ---- what Keras makes ----------------------------------------------------------------------------------------------
