@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.messages import Condition
@@ -109,20 +109,22 @@ class FeedJob:
         return feed
 
     def _message(self) -> m.FeedOpen:
+        self._rows = rows = self._request.rows_as(objects=bool(self._feed_state.wants_objects))
+        advice = rows.advice if isinstance(rows, ObjectRows) else ""
+        return self._opening(schema=rows.schema, objects=isinstance(rows, ObjectRows), advice=advice)
+
+    def _opening(self, **of_rows: Any) -> m.FeedOpen:
         request = self._request
-        self._rows = rows = request.rows_as(objects=bool(self._feed_state.wants_objects))
         return m.FeedOpen(
             feed=-1,
             epochs=request.config.epochs,
             remainder=request.config.remainder,
-            schema=rows.schema,
             token=self._token,
             tls=self._identities.nodes if self._identities else None,
             stream=request.stream,
             spool_bytes=request.config.spool_bytes or 0,
-            objects=isinstance(rows, ObjectRows),
-            advice=rows.advice if isinstance(rows, ObjectRows) else "",
             queue=request.queue,
+            **of_rows,
         )
 
     def _wait_for_readers(self) -> None:
@@ -311,17 +313,7 @@ class FileJob(FeedJob):
         return self._request.files
 
     def _message(self) -> m.FeedOpen:
-        request = self._request
-        return m.FeedOpen(
-            feed=-1,
-            epochs=request.config.epochs,
-            remainder=request.config.remainder,
-            schema=self._files.schema,
-            token=self._token,
-            spool_bytes=request.config.spool_bytes or 0,
-            queue=request.queue,
-            files=True,
-        )
+        return self._opening(schema=self._files.schema, files=True)
 
     def _run_job(self, feed: DriverFeed) -> None:
         feed_state, head = self._feed_state, self._head
@@ -350,18 +342,13 @@ class FileJob(FeedJob):
 
     def _asked(self, feed: DriverFeed) -> dict[int, m.FilesAsked]:
         """Return which files each node looks at: those that it will read, or those whose records it is to count."""
-        files = [found.file for found in self._files.files]
+        files, nodes = [found.file for found in self._files.files], len(feed.ranks)
         if self._files.is_counted:
-            parts = self._files.deal(len(feed.ranks))
-            return {
-                rank: m.FilesAsked(
-                    feed.number, [part.file for part in some], [part.number for part in some], count_as=""
-                )
-                for rank, some in zip(feed.ranks, parts, strict=True)
-            }
-        numbers = deal_files([file.size_bytes for file in files], len(feed.ranks))
+            numbers, count_as = [[part.number for part in parts] for parts in self._files.deal(nodes)], ""
+        else:
+            numbers, count_as = deal_files([file.size_bytes for file in files], nodes), self._files.format
         return {
-            rank: m.FilesAsked(feed.number, [files[number] for number in some], some, self._files.format)
+            rank: m.FilesAsked(feed.number, [files[number] for number in some], some, count_as)
             for rank, some in zip(feed.ranks, numbers, strict=True)
         }
 
