@@ -382,7 +382,7 @@ class TFModel(
 
 
 def _unusable(args: Namespace) -> list[str]:
-    """Return what is wrong with a model's parameters, as far as they tell."""
+    """Return what is wrong with a model's parameters by themselves."""
     problems = []
     if not args.export_dir and not args.model_dir:
         problems.append("neither export_dir nor model_dir is set: name the model's folder with setExportDir(path)")

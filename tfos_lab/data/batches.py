@@ -42,7 +42,7 @@ def to_numpy(batch: pa.RecordBatch, specs: Sequence[ColumnSpec] | None = None) -
 
 
 def measure(batch: pa.RecordBatch, specs: Sequence[ColumnSpec]) -> tuple[ColumnSpec, ...]:
-    """Check that a record batch can be converted, and fill in the lengths that only rows tell.
+    """Check that a record batch can be converted, and fill in the lengths that only the rows show.
 
     It raises what `to_numpy` would raise, but where the rows are made (in a Spark task, say), and costs less: strings
     are checked but not converted. Pass the specs that it returns to the next call, and all batches have the same

@@ -84,7 +84,7 @@ def fsspec_of(system: fs.FileSystem) -> Any:
 def open_path(path: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of a path, and the path within it.
 
-    A ConfigError, if this host cannot open it, says what to install, or what the file system answered.
+    Raises ConfigError if this host cannot open it, with what to install, or the file system's answer.
     """
     if is_local(path):
         return fs.LocalFileSystem(), absolute(split_scheme(path)[2])
@@ -131,7 +131,7 @@ def move_file(system: fs.FileSystem, old: str, new: str) -> None:
 
 
 def require_folder(path: str) -> None:
-    """Make a folder, with those above it, if it is not there, and see that files can be written to it.
+    """Make a folder, with those above it, if it is not there, and check that files can be written to it.
 
     Raises ConfigError if they cannot: there is no such host or bucket, the key is wrong, or does not allow it.
     """
@@ -281,7 +281,7 @@ def _require_host(name: str) -> None:
 
 
 def _name_of_tokens(host: str, port: str) -> str:
-    """Return a host as this application's tokens have it: by default Hadoop writes its number into them."""
+    """Return a host as this application's tokens name it: by default Hadoop writes its IP address into them."""
     with contextlib.suppress(KeyError, OSError):
         tokens = Path(os.environ[_TOKENS]).read_bytes()
         number = socket.gethostbyname(host)

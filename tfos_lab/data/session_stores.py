@@ -31,8 +31,7 @@ _ROOT = "fs.gs.storage.root.url"
 _AZURE = "fs.azure.account.key."
 # Of an emulator: its host and port, and whether it is asked by https.
 _AZURE_ENDPOINT, _AZURE_ENCRYPTED = "fs.azure.abfs.endpoint", "fs.azure.always.use.https"
-# For each kind of variables those of which any says that this process has keys, or a store, of its own; but for what a
-# session has brought.
+# For each kind, the variables that show that this process has its own keys or store; a session's do not count.
 _OWN = {
     "AWS_": ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ENDPOINT_URL"),
     "GOOGLE_": ("GOOGLE_APPLICATION_CREDENTIALS",),
@@ -58,12 +57,12 @@ class SessionStores:
 
 @uninterrupted()
 def stores_of(session: SparkSession | None) -> SessionStores:
-    """Return a session's stores, and have clients in this process find them where it has no keys of its own."""
+    """Return a session's stores, and have clients in this process find them unless it has its own keys."""
     if session is None:
         return SessionStores()
     setting = _settings_of(session)
     env = _of_s3(setting) | _of_google(setting) | _of_azure(session, setting)
-    if not is_connect(session):  # as executors of a cluster have it; with Kerberos, it is that of the ticket
+    if not is_connect(session):  # the same as on executors; with Kerberos, that of the ticket
         env["SPARK_USER"] = str(session.sparkContext.sparkUser())
     stores = SessionStores(default_fs(session), env)
     remember_default_fs(stores.default_fs)

@@ -58,7 +58,7 @@ def arrow_columns(schema: str | Mapping[str, Any]) -> list[tuple[str, pa.DataTyp
 
 
 def arrow_type(spark_type: SparkType) -> pa.DataType:
-    """Return the Arrow type that Spark sends for one of its own, or `UNKNOWN`."""
+    """Return the Arrow type that Spark sends for one of its types, or `UNKNOWN`."""
     if isinstance(spark_type, str):
         return _arrow_atom(spark_type)
     match spark_type["type"]:

@@ -1,4 +1,4 @@
-"""What runs on the nodes, and in Spark's tasks, for a text estimator: the rows, the user's function, what it says."""
+"""What runs on the nodes, and in Spark's tasks, for a text estimator: the rows, the user's function, its results."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def run_together(
 
 
 def said_of(value: Any) -> dict[str, Any]:
-    """Return what a function says of its model by what it returns: ``metrics``, and ``model``, its path or "".
+    """Return what a function's result shows of its model: ``metrics``, and ``model``, its path or "".
 
     Metrics are the numbers of a dict, of a list the last one; those of a Keras history; or a number, as ``value``.
 

@@ -266,7 +266,7 @@ class Output:
 
     @property
     def wanted(self) -> tuple[str, str, str, int]:
-        """The output as a scorer wants it."""
+        """The output as a scorer takes it."""
         return self.name, self.column, NUMPY_TYPES.get(self.leaf, "object"), self.depth
 
     @property

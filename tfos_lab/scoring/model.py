@@ -282,7 +282,7 @@ def local_path(source: ModelSource) -> Iterator[str]:
         yield model_in(source, Path(plain))
         return
     with tempfile.TemporaryDirectory(dir=spool_root()) as folder:
-        # Keras tells files by their suffixes.
+        # Keras distinguishes files by their suffixes.
         copy = Path(folder) / Path(plain).name
         with readable_errors(source.path, "copy"):
             fs.copy_files(plain, str(copy), source_filesystem=system, destination_filesystem=fs.LocalFileSystem())

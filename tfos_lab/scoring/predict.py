@@ -205,7 +205,7 @@ def with_content(source: ModelSource) -> ModelSource:
 
 
 def describe_remotely(df: DataFrame, source: ModelSource, custom: Mapping[str, Any]) -> Description:
-    """Let one executor load the model and describe it; a ConfigError says why it could not."""
+    """Let one executor load the model and describe it; raises ConfigError with the reason if it cannot."""
     task = make_task(_WORK, "describe_task", asdict(source), custom)
     one = df.sparkSession.range(0, 1, 1, 1)
     with raises_own_errors(df.sparkSession):

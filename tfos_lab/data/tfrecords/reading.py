@@ -113,7 +113,7 @@ def _look(frames: Frames, features: dict[str, _Seen]) -> None:
 
 
 def plan_read(options: dict[str, str], schema: StructType, filters: Sequence[Filter] = ()) -> list[Group]:
-    """Return which files each task reads: none of those whose folders tell that no row passes a filter of Spark's."""
+    """Return which files each task reads, without those whose partition values fail one of Spark's filters."""
     check_columns(schema.json())
     types = {field.name: field.type for field in arrow_schema(schema)} if filters else {}
     groups: list[Group] = []

@@ -41,7 +41,7 @@ class _NoColumnError(TypeError):
 
 
 def is_in_memory(data: Any) -> bool:
-    """Whether this is a pandas DataFrame, a NumPy array, or a dict or tuple, of arrays as it is to be hoped."""
+    """Whether this is a pandas DataFrame, a NumPy array, or a dict or tuple, whose values should be arrays."""
     pandas = sys.modules.get("pandas")
     is_frame = pandas is not None and isinstance(data, pandas.DataFrame)
     return is_frame or isinstance(data, np.ndarray | Mapping | tuple)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _STEP_S = 0.1
 OPEN_TIMEOUT_S = 30.0
-# A node that cannot be reached is lost, as a rule, which takes longer to be told.
+# A node that cannot be reached is usually lost, which is noticed later.
 _LOSS_PATIENCE_S = LOST_AFTER_S + 1.5
 # What fails the cluster, too: its nodes would wait for rows that never come.
 _FAILURES = (FeedError, RecordError, ConfigError)
@@ -71,7 +71,7 @@ class FeedJob:
             raise
 
     def _give_up(self, feed: DriverFeed, error: BaseException) -> None:
-        """Tell the nodes that no more rows come, and why; may be called twice."""
+        """End the feed on the nodes, with the reason; may be called twice."""
         # Nodes that are in the middle of the feed read this.
         reason, stuck = str(error) or type(error).__name__, self._stuck
         if isinstance(error, KeyboardInterrupt):
@@ -213,7 +213,7 @@ class FeedJob:
             self._head.await_rows(lambda: None, _LOSS_PATIENCE_S)
 
     def _is_unwanted(self) -> bool:
-        """Whether a node wants no more rows: it has said so, or its function has returned."""
+        """Whether a node wants no more rows: it has reported that, or its function has returned."""
         return self._feed_state.stopped_by is not None or bool(self._feed_state.returned)
 
     def _record_early_end(self, feed: DriverFeed) -> None:
@@ -264,7 +264,7 @@ def await_readers(head: Head, timeout_s: float, *, kind: bool = False, asked: st
         raise FeedError(reason=NOBODY_READS)
 
 
-# How long nodes have to say where they are.
+# How long nodes may take to send their stacks.
 _STACKS_S = 2.0
 
 

@@ -125,7 +125,7 @@ _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
 class NodeCounts(TypedDict):
-    """The options of `tfos_lab.run` that say which nodes there are."""
+    """The options of `tfos_lab.run` that determine the nodes."""
 
     cluster_size: int
     num_ps: int

@@ -187,7 +187,7 @@ def _values_of(given: Any) -> Any:
         return given
     if _is_listed(given):
         return [_plain(value) for value in given]
-    optuna = sys.modules.get("optuna")  # whoever has a distribution has imported it
+    optuna = sys.modules.get("optuna")  # it is imported where there is a distribution
     if optuna is None or not isinstance(given, optuna.distributions.BaseDistribution):
         return [given]
     if isinstance(given, optuna.distributions.CategoricalDistribution):

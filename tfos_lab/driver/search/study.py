@@ -27,7 +27,7 @@ Progress = Callable[[int, int | None], int]
 
 
 def is_optuna(strategy: object) -> bool:
-    """Whether this is a sampler or a study of Optuna's; whoever has one has imported it."""
+    """Whether this is a sampler or a study of Optuna's, which is then imported already."""
     module = sys.modules.get("optuna")
     return module is not None and isinstance(strategy, module.samplers.BaseSampler | module.Study)
 
@@ -81,8 +81,8 @@ def _require_direction(study: optuna.Study, mode: str) -> None:
 def _halving_progress(trials: int, reduction: int, min_steps: int | None) -> Progress:
     """Return how far a trial is, where there is a rung at each power of ``reduction``.
 
-    The first rung is at ``min_steps``. Without it, rungs are at parts of the steps where a trial says how many there
-    will be, as many as it takes to leave the best trial; else after 1, ``reduction``, ``reduction``²… steps.
+    The first rung is at ``min_steps``. Without it, rungs are at parts of the steps where a trial reports how many
+    there will be, as many as it takes to leave the best trial; else after 1, ``reduction``, ``reduction``²… steps.
     """
     whole: int = reduction ** max(1, math.floor(math.log(max(2, trials), reduction) + _TINY))
 

@@ -58,7 +58,7 @@ class Tuning(Display):
             return all(frame is not self._frame for frame in outwards(frames.get(self._thread_id)))
 
     def poll(self) -> None:
-        """Interrupt the fit, as its user would, if nobody waits for it any more."""
+        """Interrupt the fit, as its user would, once the tuning is over."""
         if self.is_over:
             raise KeyboardInterrupt
 
@@ -215,7 +215,7 @@ def _run(
                 raise
         except KeyboardInterrupt:
             if threading.current_thread() is not threading.main_thread():
-                # A pool's thread would die of it, and whoever waits for its result would wait for ever.
+                # It would end a pool's thread, and the caller would wait for its result forever.
                 raise ClusterEnded(cluster=_NAME, state="stopped", asked="fit a model") from None
             raise ClusterInterrupted(_NAME) from None
         else:

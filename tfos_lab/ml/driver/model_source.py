@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def stamp(folder: str) -> Stamp:
-    """Return what differs when something was written to a folder; nothing if it is not there, or cannot be told."""
+    """Return a stamp that changes when a folder is written to; empty if the folder is not there."""
     return stamp_of(ModelSource(path=folder)) if exists(folder) else ()
 
 

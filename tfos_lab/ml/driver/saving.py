@@ -77,7 +77,7 @@ class _Writer(MLWriter):
         return {name: value for name, value in named.items() if value}
 
     def _write_files(self, _target: str) -> dict[str, Any]:
-        """Write files beside metadata and objects; returns what metadata are to say of them."""
+        """Write files beside metadata and objects; returns what to record of them in the metadata."""
         return {}
 
 

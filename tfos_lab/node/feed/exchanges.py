@@ -258,7 +258,7 @@ class Exchanges:
 
 
 def _has_gone() -> NodeUnreachable:
-    """Return what a task is told by a node that is leaving, as by one that has left."""
+    """Return the error that a task gets from a node that is ending."""
     return NodeUnreachable(reason="the node has ended before it gave all results")
 
 

@@ -205,7 +205,7 @@ class _TaskExchange:
         return taken[0]
 
     def _explained(self, error: Exception) -> Exception:
-        """Return the error in words of ours: what a user of a lazy DataFrame cannot know is that the nodes are gone."""
+        """Return the error to raise: users of a lazy DataFrame cannot know that the nodes have ended."""
         own = own_error_in(error)
         if own is not None and not isinstance(own, NodeUnreachable):
             return own

@@ -31,7 +31,7 @@ _MOST_BYTES = (1 << 31) - 1
 
 
 def encode(objects: Iterable[Any], *, what: str = "a row") -> pa.RecordBatch:
-    """Return a record batch of pickled objects; for one that cannot be pickled, a FeedError says ``what`` it was.
+    """Return a record batch of pickled objects; for one that cannot be pickled, a FeedError names it by ``what``.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def encode(objects: Iterable[Any], *, what: str = "a row") -> pa.RecordBatch:
 def decode(batch: pa.RecordBatch, *, what: str = "a row", where: str = "on this node") -> list[Any]:
     """Return the objects of a record batch.
 
-    For one that cannot be unpickled, a FeedError says ``what`` it was, and ``where``.
+    For one that cannot be unpickled, a FeedError names ``what`` it was, and ``where``.
     """
     # Much faster than `to_pylist`, which makes a scalar of Arrow's of each value first.
     pickled = batch.column(0).to_numpy(zero_copy_only=False).tolist()

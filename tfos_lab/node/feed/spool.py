@@ -24,7 +24,7 @@ _SHARE_OF_FREE = 0.8
 _SPARE_BYTES = 32 << 20
 _SPARE_PART = 16
 _WAIT_STEP_S = 0.5
-# How long a node without rows of its own waits for space that the host's other nodes take.
+# How long a node that has no rows to free waits for space taken by the host's other nodes.
 _PATIENCE_S = 20.0
 
 

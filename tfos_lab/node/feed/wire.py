@@ -192,7 +192,7 @@ class Wire:
                 self.receive()
 
     def hang_up(self) -> None:
-        """Have whoever waits for the connection find it at its end; from any thread."""
+        """End the connection for all threads that wait for it; may be called from any thread."""
         self._socket.hang_up()
 
     def close(self) -> None:

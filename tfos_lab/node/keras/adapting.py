@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Other layers of theirs derive from these, or call them.
+# The other preprocessing layers derive from these, or call them.
 _LAYERS = {
     "keras.src.layers.preprocessing.discretization": "Discretization",
     "keras.src.layers.preprocessing.index_lookup": "IndexLookup",

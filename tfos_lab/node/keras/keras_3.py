@@ -199,7 +199,7 @@ def _on_all_replicas(check: Callable[..., Any]) -> Callable[..., Any]:
 class FetchedBatches:
     """An iterator over a dataset's batches, so that no step begins without one.
 
-    Keras notices the end of an epoch of unknown length when a step fails for want of a batch. By then the parts of the
+    Keras notices the end of an epoch of unknown length when a step finds no batch. By then the parts of the
     step that need no batch have run: the metrics are divided by too many rows, and the optimizer has counted a step too
     many.
     """

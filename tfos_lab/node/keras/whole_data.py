@@ -61,7 +61,7 @@ def patch_iterators(trainer: ModuleType) -> None:
 def divide(model: keras.Model, iterator: Any) -> tf.data.Dataset | None:
     """Have an iterator over epochs take this worker's part of the data; return that, or None if TensorFlow divides it.
 
-    All workers must call it: they tell one another what they have. Keras keeps the iterator over rows that validate
+    All workers must call it, as they compare what they have. Keras keeps the iterator over rows that validate
     from epoch to epoch.
     """
     import tensorflow as tf
@@ -172,7 +172,7 @@ def _is_in_memory(dataset: tf.data.Dataset) -> bool:
 
 
 def _checksum(iterator: Any) -> int:
-    """Return a number that tells data of other shapes, with another first or last row, or another shard, apart."""
+    """Return a checksum of the data's shapes, first and last rows, and shards."""
     import tensorflow as tf
 
     found = 0
@@ -187,7 +187,7 @@ def _checksum(iterator: Any) -> int:
 
 
 def _order(iterator: Any) -> int:
-    """Return a number that tells the orders of a dataset apart, by the seeds of what shuffles it; 0 of any other."""
+    """Return a checksum of the seeds with which a dataset is shuffled; 0 for one that is not shuffled."""
     shuffles = [one for one in sources_of(iterator._distributed_dataset) if type(one).__name__ == "_ShuffleDataset"]
     seeds = [(int(one._seed), int(one._seed2)) for one in shuffles]
     if (0, 0) in seeds:

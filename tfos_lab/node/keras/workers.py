@@ -128,7 +128,7 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _build_from_example(build: Callable[..., Any], model: Any, batch: Any) -> Any:
-    """Build a model; one with steps of its own need not take the batches that they take, as in one process."""
+    """Build a model; where its steps are the user's, the model itself may not take their batches."""
     try:
         return build(model, data_batch=batch)
     except Exception as error:
@@ -338,7 +338,7 @@ def _note_begin(callbacks: Any) -> None:
 
 
 def _rate_of(model: Any) -> float | None:
-    """Return the learning rate of a model; None where it has none, or is a schedule of its own kind."""
+    """Return the learning rate of a model; None where it has none, or it is no plain number."""
     try:
         rate = float(model.optimizer.learning_rate.numpy())
     except Exception:  # noqa: BLE001 - it may be anything of the user's own, and training goes on

@@ -213,7 +213,7 @@ def table_files(session: SparkSession, name: str) -> tuple[list[FoundFile], list
 
 
 def _details(session: SparkSession, name: str) -> dict[str, str]:
-    """Return what the catalog says of a table, by the names of the entries in lower case."""
+    """Return the catalog's entries for a table, by their names in lower case."""
     why = ""
     try:
         # Asked first: pyspark logs a page where a table is described that is not there.
@@ -317,7 +317,7 @@ def list_files(what: str, paths: Sequence[str], session: SparkSession | None) ->
 
 
 def find_format(what: str, files: Sequence[FoundFile]) -> str:
-    """Return the one format that all files have, by their names or, where these do not say, their first bytes.
+    """Return the one format that all files have, by their names or else their first bytes.
 
     Raises ConfigError for files of several formats, or of one that nodes do not read.
     """
@@ -351,7 +351,7 @@ def _format_of(file: DataFile) -> str | None:
 
 @dataclass(frozen=True)
 class Footer:
-    """What a file says of its rows."""
+    """What a file's footer records of its rows."""
 
     blocks: list[Block]
     schema: pa.Schema

@@ -39,7 +39,7 @@ Piece = tuple[int, int, int]
 def read_piece(format_: str, part: FilePart, piece: Piece, schema: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a piece in the columns of ``schema``, Spark's in JSON; about ``batch_rows`` at once.
 
-    Errors name the file, and say what to do.
+    Errors name the file, and give advice.
     """
     columns = columns_of(schema)
     with readable(part.file):

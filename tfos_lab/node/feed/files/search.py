@@ -1,4 +1,4 @@
-"""The agent's part in a feed of files: sees whether its host finds them, and counts rows where files do not say."""
+"""The agent's part in a feed of files: finds them on its host, and counts rows where files do not record them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Blocks = list[tuple[int, int]]
 
 
 class FileSearch:
-    """Looks at the files of one feed, on threads of its own, which call ``report`` now and then, and at the end."""
+    """Checks the files of one feed on its own threads, which call ``report`` regularly and at the end."""
 
     def __init__(self, asked: m.FilesAsked, report: Callable[[m.FilesFound], None]) -> None:
         self._asked = asked
@@ -76,7 +76,7 @@ class FileSearch:
         return count_rows(self._asked.count_as, file) if self._asked.count_as and file.size_bytes else []
 
 
-# ---- rows of files that do not say how many they have ----------------------------------------------------------------
+# ---- rows of files that do not record their number -------------------------------------------------------------------
 
 # A node that begins within a block skips its first records, which have to be found one by one.
 _BLOCK_BYTES = 32 << 20
