@@ -173,12 +173,8 @@ class ReadData:
     def _take(self) -> list[Any]:
         rows: list[Any] = self._feed.next_batch(_CHUNK_ROWS)
         self._complete = not rows
-        try:
-            if rows:
-                self._file.write(pickle.dumps(rows, pickle.HIGHEST_PROTOCOL))
-        except OSError as error:
-            reason = f"rows cannot be kept in {tempfile.gettempdir()} for further passes: {error.strerror}"
-            raise FeedError(reason=f"{reason}; make room there, or set TMPDIR") from None
+        if rows:
+            self._file.write(pickle.dumps(rows, pickle.HIGHEST_PROTOCOL))
         return rows
 
     def stop(self) -> None:

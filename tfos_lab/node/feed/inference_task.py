@@ -195,14 +195,10 @@ class _TaskExchange:
 
     def _take(self, rows: int) -> pa.RecordBatch:
         """Cut off the first ``rows`` results."""
-        try:
-            table = pa.Table.from_batches(self._results)
-        except pa.ArrowInvalid as error:
-            raise FeedError(reason=f"put_results gave results of different types: {error}") from error
+        table = pa.Table.from_batches(self._results)
         self._results = table.slice(rows).to_batches()
         self._count -= rows
-        taken = table.slice(0, rows).combine_chunks().to_batches()
-        return taken[0]
+        return table.slice(0, rows).combine_chunks().to_batches()[0]
 
     def _explained(self, error: Exception) -> Exception:
         """Return the error to raise: users of a lazy DataFrame cannot know that the nodes have ended."""
