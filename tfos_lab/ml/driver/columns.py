@@ -32,11 +32,6 @@ def inputs_of(stage: Stage, param: str) -> dict[str, str | None]:
     return dict.fromkeys([value] if isinstance(value, str) else value)
 
 
-def training_inputs(estimator: TFEstimator) -> dict[str, str | None]:
-    """Return the columns that a model is trained on, with the inputs that they are for."""
-    return inputs_of(estimator, input_param(estimator) or "featuresCol")
-
-
 def fed_columns(estimator: TFEstimator, df: DataFrame) -> list[str] | None:
     """Return the columns to feed; None for all, which a function gets whose inputs are not named.
 

@@ -21,7 +21,7 @@ from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, NotEn
 from tfos_lab.launchers.spark.slots import slots_of
 from tfos_lab.ml import keras_training
 from tfos_lab.ml.declared import CLUSTER_OPTIONS
-from tfos_lab.ml.driver.columns import fed_columns, training_inputs
+from tfos_lab.ml.driver.columns import fed_columns, input_param, inputs_of
 from tfos_lab.ml.driver.model_source import kept_model, stamp
 from tfos_lab.ml.param_values import TrainArgs
 from tfos_lab.notebook.display import Display, render_errors
@@ -183,7 +183,7 @@ def _call(estimator: TFEstimator, values: Mapping[str, Any]) -> tuple[Callable[.
         return estimator.train_fn, args
     training = keras_training.Training(
         model=as_sent(estimator.model),
-        inputs=training_inputs(estimator),
+        inputs=inputs_of(estimator, input_param(estimator) or "featuresCol"),
         args=args,
         custom_objects=values["customObjects"],
     )

@@ -107,14 +107,14 @@ class Spool:
             self._in_flight.pop(path, None)
             patient_until = time.monotonic() + _PATIENCE_S
             # The disk may have less than the limit allows for: others may have filled it meanwhile.
-            while self._size + size_bytes > self._limit() or not self._disk_has(size_bytes):
+            while self._size + size_bytes > self._limit() or self._free_bytes() < size_bytes:
                 if self._read:
                     self._forget(self._read.popitem(last=False)[0])
                 elif self._keeps_all or self._is_shuffled:
                     raise FeedError(reason=too_small(self._limit(), self.folder, self._keeps_all or "are shuffled"))
                 elif self._unread and not self._closed:
                     self._changed.wait(_WAIT_STEP_S)
-                elif self._disk_has(size_bytes):
+                elif self._free_bytes() >= size_bytes:
                     break  # a partition that is larger than the limit has to be stored whole before it counts
                 elif self._may_be_freed() and time.monotonic() < patient_until and not self._closed:
                     self._changed.wait(_WAIT_STEP_S)
@@ -124,9 +124,6 @@ class Spool:
             self._sizes[path] = self._sizes.get(path, 0) + size_bytes
             self._size += size_bytes
             self.received_bytes += size_bytes
-
-    def _disk_has(self, size_bytes: int) -> bool:
-        return self._free_bytes() >= size_bytes
 
     def _free_bytes(self) -> int:
         return max(0, free_bytes(self.folder) - sum(self._in_flight.values()))
