@@ -203,7 +203,7 @@ def _try_open(address: str) -> Opened | None:
 
 
 def _google_uri(bucket: str, rest: str) -> str:
-    """Return an address of Google's as pyarrow reads it; an emulator is where Google's own clients look for it."""
+    """Return a Google Storage address for pyarrow, which may be that of an emulator, as for Google's own clients."""
     emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
     if not emulator:
         return f"gs://{bucket}{quote(rest)}?{_GOOGLE_TRIES}"
@@ -213,7 +213,7 @@ def _google_uri(bucket: str, rest: str) -> str:
 
 
 def azure_variable(account: str) -> str:
-    """Return the variable that has the key of one of several accounts of Azure, which no client reads by itself."""
+    """Return the variable for the key of one of several Azure accounts; no client reads it."""
     return f"AZURE_STORAGE_ACCOUNT_KEY_{account.upper()}"
 
 

@@ -43,7 +43,7 @@ _brought: dict[str, str] = {}
 
 @dataclass(frozen=True)
 class SessionStores:
-    """Where a session's files are, and with which keys.
+    """Where a session's files are, and the keys to them.
 
     ``default_fs`` is the file system of paths without a scheme, such as ``"hdfs://namenode:8020"``; empty without a
     session. ``env`` has the keys of S3, Google and Azure, the region and address of S3, and the addresses of emulators,
@@ -78,7 +78,7 @@ def stores_of(session: SparkSession | None) -> SessionStores:
 
 
 def _settings_of(session: SparkSession) -> Callable[[str], str]:
-    """Return a function that returns a setting of Hadoop's as the session has it, or an empty text."""
+    """Return a function that returns one of the session's Hadoop settings, or an empty text."""
     if is_connect(session):
         return lambda name: str(session.conf.get(f"spark.hadoop.{name}", "") or "")
     configuration = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - there is no public API for it

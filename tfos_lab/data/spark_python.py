@@ -1,4 +1,4 @@
-"""Which Python Spark runs its tasks with, how a user chooses another, and what has gone wrong with it in a job."""
+"""Which Python Spark runs its tasks with, how a user chooses another, and which of a job's errors it has caused."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def killed_worker(error: Exception) -> PythonWorkerKilled | None:
 
 
 def unfit_python(error: Exception, spark: SparkSession) -> str:
-    """Return that the Python of Spark's executors is why a job has failed, and what helps; "" if it is not."""
+    """Return how the Python of Spark's executors has failed a job, with advice; "" if it has not."""
     what = wrong_python(str(error))
     if what and runs_this_python(spark) and _is_fit(str(error)):
         return (

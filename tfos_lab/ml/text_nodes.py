@@ -113,7 +113,7 @@ def takes_rows(map_fun: Callable[..., Any]) -> bool:
     return READ_DATA in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
-# ---- all rows, on a node that trains by itself ----------------------------------------------------------------------
+# ---- all rows, on a node that trains alone --------------------------------------------------------------------------
 
 
 class ReadData:
@@ -192,7 +192,7 @@ class ReadData:
 
 
 def run_alone(call: TextCall, fit_param: Mapping[str, Any], native: NodeContext) -> dict[str, Any]:
-    """Train one model on all rows, on this node by itself."""
+    """Train one model on all rows, on this node alone."""
     args = call.args_for(fit_param, in_list=False)
     output = None if "model" in args else Path(native.output_dir)
     if output is not None:

@@ -39,7 +39,7 @@ SPARK_TYPES = {
     "uint32": "bigint",
     "uint64": "bigint",
 }
-# Spark's name of a type → the type of Python's own values of this kind.
+# Spark's name of a type → the Spark type for Python values of this kind.
 PYTHON_TYPES = {
     **dict.fromkeys(("float", "double"), "double"),
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "bigint"),

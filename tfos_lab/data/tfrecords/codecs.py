@@ -184,7 +184,7 @@ def _advice(name: str, kind: pa.DataType) -> str:
 # the values as they are in memory (integers as varints). A header depends only on the length of the values, so one is
 # made for each distinct length; Arrow joins the pieces of all rows.
 
-# Made of a Python value, it would bring pandas into each process of Spark's that plans a read or a write.
+# Making it of a Python value would import pandas into each Spark process that plans a read or a write.
 _EMPTY = byte_column(b"", np.zeros(2, np.int64))[0]
 
 

@@ -181,7 +181,7 @@ def _has_time(kind: pa.DataType) -> bool:
 
 
 def _explained(values: Any, error: Exception) -> str:
-    """Return why this column cannot be one of Spark's, as the rest of a sentence."""
+    """Return why Spark cannot hold this column, as the rest of a sentence."""
     if isinstance(error, _NoColumnError):
         return str(error)
     kind = getattr(values, "dtype", type(values).__name__)

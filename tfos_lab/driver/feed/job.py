@@ -161,7 +161,7 @@ class FeedJob:
         try:
             is_unwanted = self._watch(job, feed)
         except BaseException as error:
-            # Nodes that know why no more rows come let go of Spark's tasks, which can be cancelled at once then.
+            # Nodes that know the reason disconnect from Spark's tasks, which can then be cancelled at once.
             self._give_up(feed, error)
             job.cancel()
             raise

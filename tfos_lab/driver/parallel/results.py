@@ -32,7 +32,7 @@ _COLUMNS = {
 
 @dataclass
 class ParallelRun:
-    """One run: what its nodes are called with and asked for, its argument in short, and what became of its last try.
+    """One run: what its nodes are called with and asked for, its argument in short, and the outcome of its last try.
 
     ``state`` is `NodeState.WAITING` until it has ended, also while a try goes on. The times, in seconds since the
     epoch, the failure and the folder (``part``) are those of the last try; ``node`` has its nodes as they were seen

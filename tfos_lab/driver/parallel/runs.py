@@ -338,7 +338,7 @@ class ParallelRuns:
             return 0
 
     def _begin_next(self, free: int) -> ParallelRun | None:
-        """Begin the next run if so many slots are enough for it, and return it."""
+        """Begin the next run if the free slots are enough for it, and return it."""
         with self.lock:
             if not self._waiting:
                 return None  # all were stopped meanwhile
@@ -472,7 +472,7 @@ class ParallelRuns:
         if isinstance(error, ClusterEnded):
             return NodeState.STOPPED, None
         if isinstance(error, ReservationTimeout) and self.launcher.needs_session:
-            return NodeState.WAITING, None  # the nodes have only waited for slots of Spark's
+            return NodeState.WAITING, None  # the nodes have only waited for Spark's slots
         if isinstance(error, _FATAL) and (not run.has_run or isinstance(error, ConfigError)):
             with self.lock:
                 if not self._one_has_run:

@@ -33,7 +33,7 @@ def is_optuna(strategy: object) -> bool:
 
 
 def open_study(plan: SearchPlan, space: Mapping[str, Any], trials: int) -> OptunaStudy:
-    """Return the study for a search of so many trials.
+    """Return the study for a search of this number of trials.
 
     The plan's ``strategy`` is a study, whose pruner is used, too; a sampler; or a string for one of Optuna's. ``space``
     is empty where the points are known already. Raises ConfigError if Optuna is missing, or the study has another

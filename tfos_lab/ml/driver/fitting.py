@@ -45,7 +45,7 @@ _METHOD, _MAPS = "_fit", "epm"
 
 
 class Tuning(Display):
-    """A call of Spark's tuning, by its thread and frame, watched by one of its fits; as a display, it shows nothing."""
+    """A running call of Spark's tuning, known by its thread and frame; as a display, it shows nothing."""
 
     def __init__(self, thread_id: int, frame: FrameType) -> None:
         self._thread_id = thread_id
@@ -223,7 +223,7 @@ def _run(
 
 
 def _await_slots(options: CellOptions, tuning: Tuning) -> None:
-    """Wait until the fits beside this one leave enough of Spark's task slots; where there never are, return at once."""
+    """Wait until other fits leave enough of Spark's task slots; return at once if there are too few in all."""
     if not choose_launcher(options.cluster, options.spark)[1].spans_hosts:
         return
     wanted = options.cluster.cluster_size - options.cluster.driver_ps * options.cluster.num_ps

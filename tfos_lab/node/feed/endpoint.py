@@ -154,7 +154,7 @@ class Endpoint:
     def _next(self, listener: socket.socket) -> socket.socket | None:
         try:
             return listener.accept()[0]
-        except BlockingIOError:  # it has gone again
+        except BlockingIOError:  # the peer has disconnected again
             return None
         except OSError:  # all descriptors are taken, or this is the end
             time.sleep(_NO_DESCRIPTORS_S)
@@ -234,7 +234,7 @@ class Endpoint:
             while True:
                 self._answer(wire, wire.receive_message())
         except NodeUnreachable:
-            pass  # the task has gone
+            pass  # the task has disconnected
         except Exception as error:  # noqa: BLE001 - the task raises it
             wire.fail(explained(error, self._spool.folder))
             wire.let_go()

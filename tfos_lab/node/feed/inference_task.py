@@ -123,7 +123,7 @@ class _TaskExchange:
             wire.close()
 
     def _watched(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pass rows on, and remember the error with which computing them has failed: it is not the nodes'."""
+        """Pass rows on, and remember the error if computing them fails: it is not one of the nodes."""
         try:
             yield from batches
         except Exception as error:

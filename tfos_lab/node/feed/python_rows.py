@@ -44,7 +44,7 @@ def decode(batch: pa.RecordBatch, *, what: str = "a row", where: str = "on this 
 
     For one that cannot be unpickled, a FeedError names ``what`` it was, and ``where``.
     """
-    # Much faster than `to_pylist`, which makes a scalar of Arrow's of each value first.
+    # Much faster than `to_pylist`, which makes an Arrow scalar of each value first.
     pickled = batch.column(0).to_numpy(zero_copy_only=False).tolist()
     try:
         return list(map(pickle.loads, pickled))
@@ -83,7 +83,7 @@ def _dumps(row: Any, what: str = "a row") -> bytes:
 
 
 def _dumps_by_value(row: Any, error: Exception | None, what: str) -> bytes:
-    """Pickle an object of a class that its module does not have, as of a notebook: with the class."""
+    """Pickle an object together with its class, which cannot be imported elsewhere, such as one of a notebook."""
     # Imported here: few rows need it.
     import cloudpickle
 

@@ -35,7 +35,7 @@ def not_written(folder: Path | None, error: OSError) -> FeedError:
 
 
 def free_bytes(folder: Path) -> int:
-    """Return the free space of a folder's disk, in bytes, but for what is to stay free."""
+    """Return the free space of a folder's disk, in bytes, without what has to stay free."""
     disk = shutil.disk_usage(folder)
     return max(0, disk.free - min(_SPARE_BYTES, disk.total // _SPARE_PART))
 

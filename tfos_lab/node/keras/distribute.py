@@ -359,7 +359,7 @@ def _parts_of_batch(spec: Any, parts: int, *batch: Any) -> tf.data.Dataset:
 
 
 def part_of_batch(batch: tuple[Any, Any, Any], i: Any, parts: int) -> tuple[Any, Any, Any]:
-    """Return the i-th of so many parts of a batch ``(x, y, weights)``, such that their mean is that of the batch.
+    """Return the i-th part of a batch ``(x, y, weights)``, such that their mean is that of the batch.
 
     A part without rows has a copy of one, as a filler, since some layers fail without: its weight is -0.0.
     """
