@@ -111,6 +111,13 @@ def open_path(path: str) -> tuple[fs.FileSystem, str]:
     return opened
 
 
+def exists(path: str) -> bool:
+    """Whether there is a file or folder."""
+    with readable_errors(path):
+        system, plain = open_path(path)
+        return bool(system.get_file_info(plain).type != fs.FileType.NotFound)
+
+
 def make_folder(system: fs.FileSystem, place: str) -> None:
     """Make a folder, and those above it, that are not there; a store's bucket has to be there."""
     if system.type_name not in _WITH_BUCKETS:

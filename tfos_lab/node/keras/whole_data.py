@@ -82,7 +82,7 @@ def _part_of_worker(model: keras.Model, iterator: Any) -> tf.data.Dataset | None
 
     pipeline = model.distribute_strategy.extended._make_input_context()
     batches, steps = iterator._distributed_dataset, iterator.data_adapter.num_batches
-    takes_weights = _has_of_keras(model, "train_step", "test_step", "compute_loss", "compute_metrics")
+    takes_weights = has_of_keras(model, "train_step", "test_step", "compute_loss", "compute_metrics")
     is_divisible = takes_weights and steps is not None and _is_whole(iterator)
     seed = _global_seed()
     own = [
@@ -123,12 +123,7 @@ def _part(rank: int, workers: int, x: Any, y: Any, weights: Any = None) -> Any:
 # ---- what can be divided --------------------------------------------------------------------------------------------
 
 
-def takes_own_steps(model: keras.Model) -> bool:
-    """Whether a step of a model is the user's, which takes batches as it likes."""
-    return not _has_of_keras(model, "train_step", "test_step")
-
-
-def _has_of_keras(model: keras.Model, *methods: str) -> bool:
+def has_of_keras(model: keras.Model, *methods: str) -> bool:
     """Whether these methods of a model are Keras' own, which take weights of rows and heed them."""
     trainer: Any = keras_3_trainer()
     return has_own(model, trainer.TensorFlowTrainer, *methods)

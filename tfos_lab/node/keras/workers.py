@@ -44,7 +44,7 @@ from tfos_lab.node.keras.presharded import (
 from tfos_lab.node.keras.row_counts import mode_of
 from tfos_lab.node.keras.tf_keras import patch_tf_keras
 from tfos_lab.node.keras.versions import is_none_spec, keras_3_trainer, misfit
-from tfos_lab.node.keras.whole_data import divide, patch_iterators, takes_own_steps
+from tfos_lab.node.keras.whole_data import divide, has_of_keras, patch_iterators
 
 if TYPE_CHECKING:
     import keras
@@ -132,7 +132,7 @@ def _build_from_example(build: Callable[..., Any], model: Any, batch: Any) -> An
     try:
         return build(model, data_batch=batch)
     except Exception as error:
-        if not takes_own_steps(model):
+        if has_of_keras(model, "train_step", "test_step"):
             raise
         if not all(layer.built for layer in model._flatten_layers(include_self=False)):
             raise ConfigError([_UNBUILT.format(kind=type(model).__name__)]) from error
@@ -147,10 +147,8 @@ def _refuse_rows_without_label(model: keras.Model, dataset: tf.data.Dataset) -> 
 
     A model's own step takes batches as it likes.
     """
-    trainer: Any = keras_3_trainer()
-    own, plain = type(model), trainer.TensorFlowTrainer
-    is_own = any(getattr(own, name) is not getattr(plain, name) for name in ("train_step", "test_step", "compute_loss"))
-    if is_own or model._compile_loss is None or not isinstance(dataset.element_spec, dict):
+    compares = has_of_keras(model, "train_step", "test_step", "compute_loss") and model._compile_loss is not None
+    if not compares or not isinstance(dataset.element_spec, dict):
         return
     columns = [name for name in dataset.element_spec if name != WEIGHT_KEY]
     example = repr(columns[-1]) if len(columns) > 1 else "..."
