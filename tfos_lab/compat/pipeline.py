@@ -227,7 +227,7 @@ class TFEstimator(
     tf_args : dict, argparse.Namespace, Namespace or list
         The arguments. A list becomes ``sys.argv`` of the nodes, and is their ``args`` as it is.
     export_fn : callable, optional
-        Not called: what exported graphs of TensorFlow 1. A warning says so.
+        Not called: it is for graphs of TensorFlow 1. A warning reports that.
 
     Examples
     --------

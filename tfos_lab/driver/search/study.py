@@ -97,7 +97,7 @@ def _halving_progress(trials: int, reduction: int, min_steps: int | None) -> Pro
 class OptunaStudy:
     """A study, and its trials by our numbers; it draws from the lists, ranges and distributions of ``space``.
 
-    ``progress`` says how far a trial is; by default that is the number of its reports, as steps may repeat, which
+    ``progress`` returns how far a trial is; by default that is the number of its reports, as steps may repeat, which
     Optuna's may not.
     """
 

@@ -107,7 +107,7 @@ class FeedReader:
     def specs(self, queue: str = INPUT_QUEUE) -> tuple[ColumnSpec, ...]:
         """Return what the columns become, with their shapes; waits for the first rows.
 
-        Rows that are Python objects raise a FeedError that says what to do instead.
+        Rows that are Python objects raise a FeedError with advice.
         """
         self._ask(objects=False)
         feed = self._next_feed(queue)

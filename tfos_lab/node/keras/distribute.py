@@ -1,6 +1,6 @@
 """Patches `MultiWorkerMirroredStrategy`, so that it takes presharded datasets as they are; see `presharded`.
 
-And the iterators of datasets, so that an error can say how far a node has come.
+And the iterators of datasets, so that errors can show how far a node has come.
 """
 # ruff: noqa: SLF001 - TensorFlow has no public way to step without asking the other workers
 
