@@ -44,8 +44,15 @@ _MODULE = "pyspark.ml.tuning"
 _METHOD, _MAPS = "_fit", "epm"
 
 
-class Tuning(Display):
-    """A running call of Spark's tuning, known by its thread and frame; as a display, it shows nothing."""
+class Silent(Display):
+    """Shows nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Tuning(Silent):
+    """A running call of Spark's tuning, known by its thread and frame."""
 
     def __init__(self, thread_id: int, frame: FrameType) -> None:
         self._thread_id = thread_id
@@ -61,16 +68,6 @@ class Tuning(Display):
         """Interrupt the fit, as its user would, once the tuning is over."""
         if self.is_over:
             raise KeyboardInterrupt
-
-    def close(self) -> None:
-        """Do nothing: nothing is shown."""
-
-
-class Silent(Display):
-    """Shows nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 def tuning_of_this_thread() -> Tuning | None:
