@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import compute, types
 
 from tfos_lab.data.rows import Array, Batch, count_rows
-from tfos_lab.data.schema import ColumnSpec, column_specs, select_columns
+from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.data.type_table import find_rule, is_array
 from tfos_lab.errors import FeedError
 from tfos_lab.texts import format_count
@@ -37,7 +37,6 @@ def to_numpy(batch: pa.RecordBatch, specs: Sequence[ColumnSpec] | None = None) -
     """
     if specs is None:
         specs = column_specs(batch.schema)
-    select_columns(batch.schema, [spec.name for spec in specs])
     return {spec.name: convert_column(batch.column(spec.name), spec) for spec in specs}
 
 
@@ -54,7 +53,6 @@ def measure(batch: pa.RecordBatch, specs: Sequence[ColumnSpec]) -> tuple[ColumnS
     >>> print(*measure(pa.RecordBatch.from_pydict({"x": [[1.0, 2.0], [3.0, 4.0]]}), specs))
     x: float64 (2,)
     """
-    select_columns(batch.schema, [spec.name for spec in specs])
     shapes = [measure_column(batch.column(spec.name), spec) for spec in specs]
     if not batch.num_rows:
         return tuple(specs)

@@ -85,7 +85,7 @@ def column_specs(schema: pa.Schema | str | Mapping[str, Any]) -> tuple[ColumnSpe
     return tuple(specs)
 
 
-def select_columns(schema: pa.Schema | Sequence[str], columns: Iterable[str] | None) -> list[str]:
+def select_columns(names: Sequence[str], columns: Iterable[str] | None) -> list[str]:
     """Check the names of the columns wanted against those that exist; None stands for all of them.
 
     A ConfigError has every name that is missing (and the nearest one that exists), and every name that occurs twice.
@@ -97,10 +97,9 @@ def select_columns(schema: pa.Schema | Sequence[str], columns: Iterable[str] | N
     ...
     tfos_lab.errors.ConfigError: column 'lable' is not in the data; did you mean 'label'? It has: image, label
     """
-    names = list(schema.names) if isinstance(schema, pa.Schema) else list(schema)
     if isinstance(columns, str):
         columns = [columns]
-    wanted = names if columns is None else list(columns)
+    wanted = list(names if columns is None else columns)
     if not wanted:
         raise ConfigError(["no columns: name at least one column to feed"])
     there, asked = Counter(names), Counter(wanted)
