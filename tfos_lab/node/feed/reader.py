@@ -196,7 +196,8 @@ class FeedReader:
             if piece is not None:
                 self._check_promise(reading, piece.step, more=True)
                 with self._queue.changed:
-                    is_read = feed.take_steps(reading, piece.step)  # to its end, with the last step
+                    is_read = feed.is_last(reading, piece.step)
+                    feed.epochs_read += is_read
                     feed.rows_taken += piece.rows
                 if not feed.kept:
                     progress.count(piece.rows, report=is_read)
