@@ -168,7 +168,7 @@ class TFCluster:
     def shutdown(self, ssc: Any = None, grace_secs: float = 0, timeout: float = 259200) -> None:
         """Wait until the nodes have finished, and end the cluster. SparkContext and program go on.
 
-        The nodes are told that no more rows will come, and waited for; parameter servers end when the others have
+        The feeds end, and the nodes are waited for; parameter servers end when the others have
         returned. Call it after `train` and `inference`, or right after `run` if the function reads its own data.
 
         Parameters

@@ -1,4 +1,4 @@
-"""A process of its own that holds queues and values for others: `start` one, `connect` to it from elsewhere.
+"""A separate process that holds queues and values for others: `start` one, `connect` to it from elsewhere.
 
 Nodes of our clusters need none: rows come to them by the feed. Programs and tests may start one of their own.
 Whoever connects has to prove that it knows the key before anything is read from it.

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 _STATE, _RUNNING, _TERMINATING = "state", "running", "terminating"
 # Queues that carry no rows.
 _OUTPUT, _ERROR, _CONTROL = "output", "error", "control"
-# After this time without a row, the queue of a feed that is told to end counts as drained.
+# After this time without a row, the queue of a feed that is being ended counts as drained.
 _DRAINED_S = 1.0
 _USE_DATA_FEED = "read rows with TFNode.DataFeed, or ctx.get_data_feed()"
 
@@ -288,7 +288,7 @@ class DataFeed:
     def terminate(self) -> None:
         """Take no more rows: what Spark has still to send is skipped, on all nodes."""
         logger.info("terminate() invoked")
-        self.mgr.set(_STATE, _TERMINATING)  # first: whoever fills a manager's queue stops
+        self.mgr.set(_STATE, _TERMINATING)  # first, so that no more rows are put into a manager's queue
         self._rows.terminate()
 
 

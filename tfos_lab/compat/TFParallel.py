@@ -34,7 +34,7 @@ def run(
         CUDA_VISIBLE_DEVICES. ``ctx`` has ``worker_num``, ``executor_id``, ``num_workers``, ``defaultFS`` and
         ``absolute_path``. What it returns is dropped.
     tf_args : object
-        What it gets as ``args``. ``num_gpus`` among them says how many GPUs an instance takes; 1 by default, where the
+        What it gets as ``args``. ``num_gpus`` among them is how many GPUs an instance takes; 1 by default, where the
         host has any. A list is ``sys.argv`` in the instances, too.
     num_executors : int
         How many instances.

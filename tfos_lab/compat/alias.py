@@ -83,7 +83,7 @@ class _AliasFinder(MetaPathFinder, Loader):
 
 def make_alias() -> None:
     """Let ``import tensorflowonspark`` mean this package, in this process; may be called again."""
-    # By name: the class of another copy of this module, from a code archive say, does the same.
+    # By name: the class may come from another copy of this module, such as one from a code archive.
     if any(type(finder).__name__ == _AliasFinder.__name__ for finder in sys.meta_path):
         return
     for name in [name for name in sys.modules if name.partition(".")[0] == _THEIRS]:

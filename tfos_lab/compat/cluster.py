@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 _STEP_S = 0.05
 _STREAM_STEP_S = 0.5
-# A node that is told to end gets this long before it is killed.
+# A node that is stopped gets this long before it is killed.
 _GRACE_S = 5.0
 
 
@@ -74,7 +74,7 @@ def node_settings(session: SparkSession, queues: Sequence[str] = (), *, release_
 
 
 def gpus_wanted(tf_args: Any) -> int | None:
-    """Return how many GPUs a node is to have, where the program's arguments say so: ``args.num_gpus``."""
+    """Return how many GPUs a node is to have, by the program's ``args.num_gpus``; None without it."""
     values = tf_args if isinstance(tf_args, Mapping) else getattr(tf_args, "__dict__", {})
     wanted = values.get("num_gpus")
     return None if wanted is None else int(wanted)
@@ -179,7 +179,7 @@ def _wait_until_taken(cluster: Cluster, timeout_s: float) -> None:
 def end_cluster(cluster: Cluster, ssc: Any, *, is_asked: Callable[[], bool], grace_s: float, timeout_s: float) -> None:
     """Wait until all nodes that train have returned, then end the others; the cluster is stopped in any case.
 
-    Streams are ended first, once they are not wanted any more: ``is_asked`` tells whether somebody has asked for it. An
+    Streams are ended first, once they are not wanted any more: ``is_asked`` returns whether their end was asked for. An
     evaluator, which may loop forever, gets ``grace_s`` after the last node that trains. Raises what went wrong,
     whenever it did; and `ShutdownTimeout` if nodes still run after ``timeout_s``, where 0 and less mean no limit.
     """
@@ -220,7 +220,7 @@ def _await_end(cluster: Cluster, deadline_s: float, *, trains: bool) -> list[str
             state, views = head.state.state, head.state.views
         going = [view for view in views if not view.state.ended and view.state is not NodeState.SERVING]
         roles = {view.name: Role(view.job_name) for view in going}
-        # Others serve until they are told to end.
+        # Others serve until they are stopped.
         running = [node for node, role in roles.items() if role.trains is trains and not role.serves]
         if state.ended or not running:
             return []

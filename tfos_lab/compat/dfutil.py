@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
-from pyarrow import fs
 
 from tfos_lab.core.code_archive import make_finder
-from tfos_lab.data.file_systems import open_path, readable_errors
+from tfos_lab.data.file_systems import exists
 from tfos_lab.data.frames import path_in_full
 from tfos_lab.data.tfrecords.codecs import encode
 from tfos_lab.data.tfrecords.tables import read_tfrecords, write_tfrecords
@@ -54,11 +53,7 @@ def saveAsTFRecords(df: DataFrame, output_dir: str) -> None:
     RecordError
         For rows that cannot be saved.
     """
-    path = path_in_full(output_dir, df.sparkSession)
-    with readable_errors(path):
-        system, plain = open_path(path)
-        is_there = system.get_file_info(plain).type != fs.FileType.NotFound
-    if is_there:
+    if exists(path_in_full(output_dir, df.sparkSession)):
         raise ConfigError([f"output_dir='{output_dir}' exists already: name another folder, or remove it first"])
     write_tfrecords(df, output_dir)
 

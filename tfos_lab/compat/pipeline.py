@@ -227,7 +227,7 @@ class TFEstimator(
     tf_args : dict, argparse.Namespace, Namespace or list
         The arguments. A list becomes ``sys.argv`` of the nodes, and is their ``args`` as it is.
     export_fn : callable, optional
-        Not called: what exported graphs of TensorFlow 1. A warning says so.
+        Not called: it is for graphs of TensorFlow 1. A warning reports that.
 
     Examples
     --------
@@ -382,7 +382,7 @@ class TFModel(
 
 
 def _unusable(args: Namespace) -> list[str]:
-    """Return what is wrong with a model's parameters, as far as they tell."""
+    """Return what is wrong with a model's parameters by themselves."""
     problems = []
     if not args.export_dir and not args.model_dir:
         problems.append("neither export_dir nor model_dir is set: name the model's folder with setExportDir(path)")

@@ -95,7 +95,7 @@ def _run(program: Callable[[], object]) -> int:
     except Exception as error:  # noqa: BLE001 - what Python does with a program's last words
         add_advice(error)
         traceback = error.__traceback__
-        while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:  # ours
+        while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
             traceback = traceback.tb_next
         sys.excepthook(type(error), error.with_traceback(traceback), traceback)
         return 1

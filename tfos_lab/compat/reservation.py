@@ -1,4 +1,4 @@
-"""A meeting point for processes: each registers what it has to say, and gets what all have said once all are there.
+"""A meeting point for processes: each registers its data, and gets that of all once all have registered.
 
 It works by itself, for programs that use it. The nodes of our clusters do not: the driver has a server of its own. A
 `TFCluster` has a `Server` that holds its nodes' data, and through which streams are stopped from elsewhere::
@@ -151,7 +151,7 @@ def _secret_file(port: int) -> Path:
 
 
 class Server(MessageSocket):
-    """Takes reservations, and tells all of them to whoever asks.
+    """Takes reservations, and returns all of them to its clients.
 
     Parameters
     ----------

@@ -84,7 +84,7 @@ def fsspec_of(system: fs.FileSystem) -> Any:
 def open_path(path: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of a path, and the path within it.
 
-    A ConfigError, if this host cannot open it, says what to install, or what the file system answered.
+    Raises ConfigError if this host cannot open it, with what to install, or the file system's answer.
     """
     if is_local(path):
         return fs.LocalFileSystem(), absolute(split_scheme(path)[2])
@@ -111,6 +111,13 @@ def open_path(path: str) -> tuple[fs.FileSystem, str]:
     return opened
 
 
+def exists(path: str) -> bool:
+    """Whether there is a file or folder."""
+    with readable_errors(path):
+        system, plain = open_path(path)
+        return bool(system.get_file_info(plain).type != fs.FileType.NotFound)
+
+
 def make_folder(system: fs.FileSystem, place: str) -> None:
     """Make a folder, and those above it, that are not there; a store's bucket has to be there."""
     if system.type_name not in _WITH_BUCKETS:
@@ -131,7 +138,7 @@ def move_file(system: fs.FileSystem, old: str, new: str) -> None:
 
 
 def require_folder(path: str) -> None:
-    """Make a folder, with those above it, if it is not there, and see that files can be written to it.
+    """Make a folder, with those above it, if it is not there, and check that files can be written to it.
 
     Raises ConfigError if they cannot: there is no such host or bucket, the key is wrong, or does not allow it.
     """
@@ -203,7 +210,7 @@ def _try_open(address: str) -> Opened | None:
 
 
 def _google_uri(bucket: str, rest: str) -> str:
-    """Return an address of Google's as pyarrow reads it; an emulator is where Google's own clients look for it."""
+    """Return a Google Storage address for pyarrow, which may be that of an emulator, as for Google's own clients."""
     emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
     if not emulator:
         return f"gs://{bucket}{quote(rest)}?{_GOOGLE_TRIES}"
@@ -213,7 +220,7 @@ def _google_uri(bucket: str, rest: str) -> str:
 
 
 def azure_variable(account: str) -> str:
-    """Return the variable that has the key of one of several accounts of Azure, which no client reads by itself."""
+    """Return the variable for the key of one of several Azure accounts; no client reads it."""
     return f"AZURE_STORAGE_ACCOUNT_KEY_{account.upper()}"
 
 
@@ -281,7 +288,7 @@ def _require_host(name: str) -> None:
 
 
 def _name_of_tokens(host: str, port: str) -> str:
-    """Return a host as this application's tokens have it: by default Hadoop writes its number into them."""
+    """Return a host as this application's tokens name it: by default Hadoop writes its IP address into them."""
     with contextlib.suppress(KeyError, OSError):
         tokens = Path(os.environ[_TOKENS]).read_bytes()
         number = socket.gethostbyname(host)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def to_dataframe(table: pa.Table, spark: SparkSession | None = None, partitions: int | None = None) -> DataFrame:
     """Make a DataFrame of an Arrow table, by the active session unless another is given.
 
-    Its rows keep their order, unless so many ``partitions`` are wanted, over which they are spread evenly. Raises
+    Its rows keep their order, unless they are to be spread evenly over a number of ``partitions``. Raises
     `NoSession` if no session is given and none is active.
     """
     if partitions is not None and partitions < 1:

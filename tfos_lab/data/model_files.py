@@ -26,7 +26,7 @@ MODEL_FOLDER = "model"
 # Log lines of absl and TensorFlow, except fatal ones.
 _LOG_LINE = re.compile(rb"[IWE]\d{4} |WARNING: All log messages before absl::|\d{4}-\d\d-\d\d \S+: [IWE] ")
 _PARTIAL = f"{OWN_MARK}partial-"
-#: Where this process has saved models. A cell that ends with such a path shows nothing: by then the model is at home.
+#: Where this process has saved models. A cell that ends with such a path shows nothing: the model has been moved.
 SAVED: set[str] = set()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tfos_lab.data.schema import ColumnSpec
-from tfos_lab.errors import ConfigError, FeedError
+from tfos_lab.errors import FeedError
 
 Array = np.ndarray[Any, Any]
 # Column name to (rows, *shape).
@@ -34,9 +34,7 @@ def slice_rows(batch: Mapping[str, Array], start: int, stop: int) -> Batch:
 
 
 def join_rows(batches: Sequence[Mapping[str, Array]]) -> Batch:
-    """Join batches of the same columns; a single batch is returned without a copy."""
-    if not batches:
-        raise ValueError("no batches to join")
+    """Join batches of the same columns, one at least; a single batch is returned without a copy."""
     if len(batches) == 1:
         return dict(batches[0])
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
@@ -52,23 +50,17 @@ def fill_to(batch: Mapping[str, Array], rows: int) -> Batch:
     >>> fill_to({"x": np.array([7, 8])}, 4)
     {'x': array([7, 8, 8, 8])}
     """
-    have = count_rows(batch)
-    if not 0 < have <= rows:
-        raise ValueError(f"a batch of {have} rows cannot be filled up to {rows}")
-    if have == rows:
+    missing = rows - count_rows(batch)
+    if not missing:
         return dict(batch)
-    return {name: np.concatenate([values, values[-1:].repeat(rows - have, axis=0)]) for name, values in batch.items()}
+    return {name: np.concatenate([values, values[-1:].repeat(missing, axis=0)]) for name, values in batch.items()}
 
 
 def zeros(specs: Iterable[ColumnSpec], rows: int) -> Batch:
-    """Make rows of zeros, for a node that needs filler rows and has none to copy; strings are empty.
+    """Make rows of zeros, for a node that needs filler rows and has none to copy.
 
-    The shapes of the specs are fully known (`tfos_lab.data.batches.measure`).
+    Strings are empty, and so is what has an unknown length.
     """
-    specs = tuple(specs)
-    unknown = [f"{spec}: the shape of a row has to be known to make empty ones" for spec in specs if not spec.is_fixed]
-    if unknown:
-        raise ConfigError(unknown)
     return {
         spec.name: np.full(
             (rows, *(size or 0 for size in spec.shape)), b"" if spec.dtype == "object" else 0, spec.dtype

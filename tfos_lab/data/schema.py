@@ -49,13 +49,8 @@ class ColumnSpec:
         """TensorFlow's name for the dtype."""
         return "string" if self.dtype == "object" else self.dtype
 
-    @property
-    def is_fixed(self) -> bool:
-        """Whether the shape of a row is fully known."""
-        return None not in self.shape
-
     def __str__(self) -> str:
-        return f"{self.name}: {self.tf_dtype} {shape_text(self.shape)}"
+        return f"{self.name}: {self.tf_dtype} {self.shape}"
 
 
 def column_specs(schema: pa.Schema | str | Mapping[str, Any]) -> tuple[ColumnSpec, ...]:
@@ -90,7 +85,7 @@ def column_specs(schema: pa.Schema | str | Mapping[str, Any]) -> tuple[ColumnSpe
     return tuple(specs)
 
 
-def select_columns(schema: pa.Schema | Sequence[str], columns: Iterable[str] | None) -> list[str]:
+def select_columns(names: Sequence[str], columns: Iterable[str] | None) -> list[str]:
     """Check the names of the columns wanted against those that exist; None stands for all of them.
 
     A ConfigError has every name that is missing (and the nearest one that exists), and every name that occurs twice.
@@ -102,10 +97,9 @@ def select_columns(schema: pa.Schema | Sequence[str], columns: Iterable[str] | N
     ...
     tfos_lab.errors.ConfigError: column 'lable' is not in the data; did you mean 'label'? It has: image, label
     """
-    names = list(schema.names) if isinstance(schema, pa.Schema) else list(schema)
     if isinstance(columns, str):
         columns = [columns]
-    wanted = names if columns is None else list(columns)
+    wanted = list(names if columns is None else columns)
     if not wanted:
         raise ConfigError(["no columns: name at least one column to feed"])
     there, asked = Counter(names), Counter(wanted)
@@ -137,11 +131,6 @@ def columns_of_label(label: str | Sequence[str] | Mapping[str, str]) -> list[str
         wanted = "a column's name, a list of names or a dict of outputs to names is needed"
         raise ConfigError([f"label={label!r:.60}: {wanted}, as in label={{'price': 'y', 'is_sold': 'z'}}"])
     return names
-
-
-def shape_text(shape: tuple[int | None, ...]) -> str:
-    """Write a shape as Python does, and the one of a scalar as ``()``."""
-    return str(tuple(shape))
 
 
 def _missing(name: str, names: Sequence[str]) -> str:

@@ -31,8 +31,7 @@ _ROOT = "fs.gs.storage.root.url"
 _AZURE = "fs.azure.account.key."
 # Of an emulator: its host and port, and whether it is asked by https.
 _AZURE_ENDPOINT, _AZURE_ENCRYPTED = "fs.azure.abfs.endpoint", "fs.azure.always.use.https"
-# For each kind of variables those of which any says that this process has keys, or a store, of its own; but for what a
-# session has brought.
+# For each kind, the variables that show that this process has its own keys or store; a session's do not count.
 _OWN = {
     "AWS_": ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ENDPOINT_URL"),
     "GOOGLE_": ("GOOGLE_APPLICATION_CREDENTIALS",),
@@ -44,7 +43,7 @@ _brought: dict[str, str] = {}
 
 @dataclass(frozen=True)
 class SessionStores:
-    """Where a session's files are, and with which keys.
+    """Where a session's files are, and the keys to them.
 
     ``default_fs`` is the file system of paths without a scheme, such as ``"hdfs://namenode:8020"``; empty without a
     session. ``env`` has the keys of S3, Google and Azure, the region and address of S3, and the addresses of emulators,
@@ -58,12 +57,12 @@ class SessionStores:
 
 @uninterrupted()
 def stores_of(session: SparkSession | None) -> SessionStores:
-    """Return a session's stores, and have clients in this process find them where it has no keys of its own."""
+    """Return a session's stores, and have clients in this process find them unless it has its own keys."""
     if session is None:
         return SessionStores()
     setting = _settings_of(session)
     env = _of_s3(setting) | _of_google(setting) | _of_azure(session, setting)
-    if not is_connect(session):  # as executors of a cluster have it; with Kerberos, it is that of the ticket
+    if not is_connect(session):  # the same as on executors; with Kerberos, that of the ticket
         env["SPARK_USER"] = str(session.sparkContext.sparkUser())
     stores = SessionStores(default_fs(session), env)
     remember_default_fs(stores.default_fs)
@@ -79,7 +78,7 @@ def stores_of(session: SparkSession | None) -> SessionStores:
 
 
 def _settings_of(session: SparkSession) -> Callable[[str], str]:
-    """Return a function that returns a setting of Hadoop's as the session has it, or an empty text."""
+    """Return a function that returns one of the session's Hadoop settings, or an empty text."""
     if is_connect(session):
         return lambda name: str(session.conf.get(f"spark.hadoop.{name}", "") or "")
     configuration = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - there is no public API for it

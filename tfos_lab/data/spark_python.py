@@ -1,4 +1,4 @@
-"""Which Python Spark runs its tasks with, how a user chooses another, and what has gone wrong with it in a job."""
+"""Which Python Spark runs its tasks with, how a user chooses another, and which of a job's errors it has caused."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def choose_python(context: SparkContext) -> None:
 
 
 def python_of(spark: SparkSession) -> str:
-    """Return the path of the Python with which a session's executors run its tasks; "" if it does not tell."""
+    """Return the path of the Python with which a session's executors run its tasks; "" if unknown."""
     if is_connect(spark):
         return ""
     return os.environ.get(VARIABLE) or _set_in(spark.sparkContext) or spark.sparkContext.pythonExec
@@ -69,12 +69,12 @@ def runs_this_python(spark: SparkSession) -> bool:
 
 
 def is_unchosen(spark: SparkSession) -> bool:
-    """Whether the executors of a classic session run the first ``python3`` of their PATH, as nobody has chosen one."""
+    """Whether the executors of a classic session run the first ``python3`` of their PATH, since none was chosen."""
     return not is_connect(spark) and python_of(spark) == _SPARK_DEFAULT
 
 
 def unchosen_text(spark: SparkSession) -> str:
-    """Return a sentence on what executors will run where nobody has chosen it, and it is no Python of this folder."""
+    """Return a warning if no Python was chosen and executors will run one from another folder; "" otherwise."""
     found = shutil.which(_SPARK_DEFAULT)
     if not is_unchosen(spark) or (found and Path(found).parent.resolve() == Path(sys.executable).parent.resolve()):
         return ""
@@ -112,7 +112,7 @@ _WORKER_PYTHON = re.compile(r"(?:worker has different version|PYTHON_VERSION_MIS
 _OTHER_PLATFORM = re.compile(r"Exec format error|invalid ELF header|wrong ELF class|not a mach-o file", re.IGNORECASE)
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
-# What Spark says where a Python worker has gone without a word; the last ones count among Spark's Python frames only.
+# Spark's messages for a Python worker that has crashed; the last ones count only among Spark's Python frames.
 _CRASHED = "Python worker exited unexpectedly"
 _CUT_OFF = re.compile(
     r"java\.io\.EOFException$|java\.net\.SocketException: (?:Broken pipe|Connection reset)", re.MULTILINE
@@ -149,7 +149,7 @@ def killed_worker(error: Exception) -> PythonWorkerKilled | None:
 
 
 def unfit_python(error: Exception, spark: SparkSession) -> str:
-    """Return that the Python of Spark's executors is why a job has failed, and what helps; "" if it is not."""
+    """Return how the Python of Spark's executors has failed a job, with advice; "" if it has not."""
     what = wrong_python(str(error))
     if what and runs_this_python(spark) and _is_fit(str(error)):
         return (
@@ -160,14 +160,14 @@ def unfit_python(error: Exception, spark: SparkSession) -> str:
 
 
 def _is_fit(text: str) -> bool:
-    """Whether this process' Python is not what an error of Spark's says of an executor's."""
+    """Whether this process' Python has none of the faults that a Spark error reports of an executor's."""
     if unimportable := _NO_MODULE.search(text):
         return find_spec(unimportable[1].partition(".")[0]) is not None
     return _WORKER_PYTHON.search(text) is not None
 
 
 def wrong_python(text: str) -> str:
-    """Return what an error of Spark's says is wrong with an executor's Python, such as "lacks numpy"; "" if nothing."""
+    """Return what a Spark error reports of an executor's Python, such as "lacks numpy"; "" for other errors."""
     if python := _WORKER_PYTHON.search(text):
         return f"runs Python {python[1]}, the notebook runs {sys.version_info.major}.{sys.version_info.minor}"
     if unimportable := _NO_MODULE.search(text):

@@ -41,7 +41,7 @@ _PATTERNS = (
     (re.compile(r"interval (day|hour|minute|second).*"), pa.duration("us")),
 )
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
-_SQL_NAMES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+SQL_NAMES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 _UDT_NAMES = {"VectorUDT": "vector", "MatrixUDT": "matrix"}
 
 
@@ -58,7 +58,7 @@ def arrow_columns(schema: str | Mapping[str, Any]) -> list[tuple[str, pa.DataTyp
 
 
 def arrow_type(spark_type: SparkType) -> pa.DataType:
-    """Return the Arrow type that Spark sends for one of its own, or `UNKNOWN`."""
+    """Return the Arrow type that Spark sends for one of its types, or `UNKNOWN`."""
     if isinstance(spark_type, str):
         return _arrow_atom(spark_type)
     match spark_type["type"]:
@@ -76,7 +76,7 @@ def arrow_type(spark_type: SparkType) -> pa.DataType:
 def sql_name(spark_type: SparkType) -> str:
     """Return a type's name in Spark SQL, such as ``array<bigint>``; for spark.ml's types ``vector`` and ``matrix``."""
     if isinstance(spark_type, str):
-        return _SQL_NAMES.get(spark_type, spark_type)
+        return SQL_NAMES.get(spark_type, spark_type)
     match spark_type["type"]:
         case "array":
             return f"array<{sql_name(spark_type['elementType'])}>"

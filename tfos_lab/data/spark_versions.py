@@ -76,7 +76,7 @@ def why_no_connect() -> str:
 
 
 def ml_context(spark: SparkSession) -> SparkSession | SparkContext:
-    """Return what Spark ML's readers and writers of metadata want: the session, and before 4.0 its context."""
+    """Return what Spark ML's metadata readers and writers take: the session, or its context before 4.0."""
     return spark if _version() >= (4, 0) else spark.sparkContext
 
 

@@ -56,8 +56,8 @@ class TFEstimator(Stage, Estimator["TFModel"], MLWritable, MLReadable["TFEstimat
     `save` writes the function with cloudpickle. Loading an estimator runs the code that is in its files: load what you
     or people you trust have saved.
 
-    Works with Spark Connect as well. What Spark's own stages cannot do there, such as save a `CrossValidator`, Spark
-    says.
+    Works with Spark Connect as well. Spark reports what its own stages cannot do there, such as
+    saving a `CrossValidator`.
 
     Examples
     --------

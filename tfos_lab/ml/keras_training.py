@@ -124,9 +124,9 @@ def name_of(tensor: Any) -> str:
 
 
 def paired(inputs: Mapping[str, str | None], names: Sequence[str]) -> dict[str, str]:
-    """Return which column is which input: as the user says, by the same names, or by their order."""
+    """Return which column is which input: as the user maps them, by the same names, or by their order."""
     said = [name for name in inputs.values() if name is not None]
-    if not names:  # the model does not say what its inputs are called
+    if not names:  # the model does not name its inputs
         return {column: name or column for column, name in inputs.items()}
     has = f"the model has {', '.join(names)}"
     unknown = [name for name in said if name not in names]

@@ -31,7 +31,7 @@ def text(name: str, value: Any) -> str:
 
 
 def texts(name: str, value: Any) -> list[str]:
-    """Take names, none of them twice; one name may stand by itself."""
+    """Take a list of names, none of them twice, or a single name."""
     names = [value] if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else []
     if not names or not all(isinstance(each, str) and each for each in names):
         raise ParamError([f"{name}={value!r:.60}: a list of names is needed"])

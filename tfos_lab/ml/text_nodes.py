@@ -1,4 +1,4 @@
-"""What runs on the nodes, and in Spark's tasks, for a text estimator: the rows, the user's function, what it says."""
+"""What runs on the nodes, and in Spark's tasks, for a text estimator: the rows, the user's function, its results."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def takes_rows(map_fun: Callable[..., Any]) -> bool:
     return READ_DATA in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
-# ---- all rows, on a node that trains by itself ----------------------------------------------------------------------
+# ---- all rows, on a node that trains alone --------------------------------------------------------------------------
 
 
 class ReadData:
@@ -173,12 +173,8 @@ class ReadData:
     def _take(self) -> list[Any]:
         rows: list[Any] = self._feed.next_batch(_CHUNK_ROWS)
         self._complete = not rows
-        try:
-            if rows:
-                self._file.write(pickle.dumps(rows, pickle.HIGHEST_PROTOCOL))
-        except OSError as error:
-            reason = f"rows cannot be kept in {tempfile.gettempdir()} for further passes: {error.strerror}"
-            raise FeedError(reason=f"{reason}; make room there, or set TMPDIR") from None
+        if rows:
+            self._file.write(pickle.dumps(rows, pickle.HIGHEST_PROTOCOL))
         return rows
 
     def stop(self) -> None:
@@ -196,7 +192,7 @@ class ReadData:
 
 
 def run_alone(call: TextCall, fit_param: Mapping[str, Any], native: NodeContext) -> dict[str, Any]:
-    """Train one model on all rows, on this node by itself."""
+    """Train one model on all rows, on this node alone."""
     args = call.args_for(fit_param, in_list=False)
     output = None if "model" in args else Path(native.output_dir)
     if output is not None:
@@ -239,7 +235,7 @@ def run_together(
 
 
 def said_of(value: Any) -> dict[str, Any]:
-    """Return what a function says of its model by what it returns: ``metrics``, and ``model``, its path or "".
+    """Return what a function's result shows of its model: ``metrics``, and ``model``, its path or "".
 
     Metrics are the numbers of a dict, of a list the last one; those of a Keras history; or a number, as ``value``.
 

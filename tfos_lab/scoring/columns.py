@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tfos_lab.data.schema import ColumnSpec, select_columns
-from tfos_lab.data.spark_types import sql_name, udt_name
+from tfos_lab.data.spark_types import SQL_NAMES, sql_name, udt_name
 from tfos_lab.errors import ConfigError
 from tfos_lab.scoring.description import Tensor, by_name, names_of
 from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
 # Spark's name of a type → NumPy's.
 NUMPY_TYPES = {
@@ -39,7 +39,7 @@ SPARK_TYPES = {
     "uint32": "bigint",
     "uint64": "bigint",
 }
-# Spark's name of a type → the type of Python's own values of this kind.
+# Spark's name of a type → the Spark type for Python values of this kind.
 PYTHON_TYPES = {
     **dict.fromkeys(("float", "double"), "double"),
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "bigint"),
@@ -52,6 +52,7 @@ _SYNONYMS = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "t
 _RARE = -1.7218354e-31
 # A type as in the JSON of a DataFrame's schema: by name, or a dict for arrays, maps, structs and user-defined types.
 JsonType: TypeAlias = "str | dict[str, Any]"
+_JSON_NAMES = {sql: name for name, sql in SQL_NAMES.items()}
 _NUMBERS = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double")
 
 
@@ -265,35 +266,23 @@ class Output:
 
     @property
     def wanted(self) -> tuple[str, str, str, int]:
-        """The output as a scorer wants it."""
+        """The output as a scorer takes it."""
         return self.name, self.column, NUMPY_TYPES.get(self.leaf, "object"), self.depth
 
-    def spark_type(self) -> DataType:
-        """Return the Spark type of the column."""
-        from pyspark.sql import types as t
-
-        kinds: dict[str, type[DataType]] = {
-            "boolean": t.BooleanType,
-            "tinyint": t.ByteType,
-            "smallint": t.ShortType,
-            "int": t.IntegerType,
-            "bigint": t.LongType,
-            "float": t.FloatType,
-            "double": t.DoubleType,
-            "string": t.StringType,
-            "binary": t.BinaryType,
-        }
-        spark_type = kinds[self.leaf]()
+    @property
+    def field(self) -> dict[str, Any]:
+        """The column as a field of a schema, as Spark writes it in JSON."""
+        kind: JsonType = _JSON_NAMES.get(self.leaf, self.leaf)
         for _ in range(self.depth):
-            spark_type = t.ArrayType(spark_type)
-        return spark_type
+            kind = {"type": "array", "elementType": kind, "containsNull": True}
+        return {"name": self.column, "type": kind, "nullable": True, "metadata": {}}
 
 
 def schema_of(outputs: Iterable[Output]) -> StructType:
     """Return the columns that outputs become."""
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
 
-    return StructType([StructField(out.column, out.spark_type()) for out in outputs])
+    return StructType.fromJson({"type": "struct", "fields": [out.field for out in outputs]})
 
 
 def choose_outputs(tensors: Sequence[Tensor], output: str, returns: str | Mapping[str, str] | None) -> list[Output]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from math import prod
 from typing import Any
 
@@ -79,16 +79,11 @@ class Description:
     @classmethod
     def from_json(cls, text: str) -> Description:
         """Decode what `to_json` encoded."""
-        sides = json.loads(text)
-        inputs, outputs = (tuple(_decoded(*fields) for fields in sides[side]) for side in ("inputs", "outputs"))
-        return cls(inputs, outputs)
+        return cls(*(tuple(_decoded(*fields) for fields in side) for side in json.loads(text)))
 
     def to_json(self) -> str:
         """Encode the description as JSON."""
-        sides = {"inputs": self.inputs, "outputs": self.outputs}
-        return json.dumps(
-            {side: [[t.name, t.dtype, t.shape, t.aliases] for t in tensors] for side, tensors in sides.items()}
-        )
+        return json.dumps([[astuple(tensor) for tensor in side] for side in (self.inputs, self.outputs)])
 
 
 def _decoded(name: str, dtype: str, shape: list[int | None] | None, aliases: list[str]) -> Tensor:

@@ -164,9 +164,10 @@ def add_outputs(
 
     # Lists, and None for single values: Spark's check of a single input accepts nothing else.
     shapes = [None if one.size is None else [one.size] for one in inputs]
+    schema = schema_of(outputs)
     udf = predict_batch_udf(
         make_predict,
-        return_type=outputs[0].spark_type() if len(outputs) == 1 else schema_of(outputs),
+        return_type=schema[0].dataType if len(outputs) == 1 else schema,
         batch_size=batch_size,
         input_tensor_shapes=shapes if any(shapes) else None,
     )
@@ -204,7 +205,7 @@ def with_content(source: ModelSource) -> ModelSource:
 
 
 def describe_remotely(df: DataFrame, source: ModelSource, custom: Mapping[str, Any]) -> Description:
-    """Let one executor load the model and describe it; a ConfigError says why it could not."""
+    """Let one executor load the model and describe it; raises ConfigError with the reason if it cannot."""
     task = make_task(_WORK, "describe_task", asdict(source), custom)
     one = df.sparkSession.range(0, 1, 1, 1)
     with raises_own_errors(df.sparkSession):

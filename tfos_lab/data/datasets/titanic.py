@@ -1,7 +1,7 @@
 """The passengers of the Titanic: a small table with gaps, names and categories, as tutorials use it.
 
-It is not downloaded, as its usual site asks for a login. `titanic` reads it from the user's folders, and says where to
-put it, or makes passengers up if that is asked for.
+It is not downloaded, as its usual site asks for a login. `titanic` reads it from the user's folders, and makes up
+passengers if that is asked for; its error explains where to put the files.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def titanic(*, stand_in: bool = False) -> TableData:
     ----------
     stand_in : bool
         Whether made-up passengers do where there are no files: the same columns and gaps, and survival by odds of
-        the same kind. ``source`` says so.
+        the same kind. ``source`` shows it.
 
     Returns
     -------

@@ -43,6 +43,11 @@ class Frames:
     def __len__(self) -> int:
         return len(self.starts)
 
+    @property
+    def end(self) -> int:
+        """Where in the file the last of these frames ends."""
+        return self.offset + int(self.ends[-1]) + _FOOTER_BYTES
+
     def refuse(self, row: int, reason: str) -> RecordError:
         """Return an error about one record, which names its position in the file."""
         return broken_record(self.path, self.offset + int(self.starts[row]) - _HEADER.size, reason)
@@ -70,23 +75,24 @@ def starts_with_frame(head: bytes) -> bool:
     return len(head) >= _HEADER.size and frame_header(_LENGTH.unpack_from(head)[0]) == head[: _HEADER.size]
 
 
-def read_frames(stream: IO[bytes], path: str, chunk_bytes: int = _CHUNK_BYTES, *, offset: int = 0) -> Iterator[Frames]:
+def read_frames(
+    stream: IO[bytes], path: str, chunk_bytes: int = _CHUNK_BYTES, *, offset: int = 0, lengths_only: bool = False
+) -> Iterator[Frames]:
     """Read a file's frames, some megabytes of whole frames at a time; ``offset`` is where the stream is in the file.
 
-    A RecordError, if the file is cut off or damaged, has the byte at which the first bad frame begins.
+    A RecordError, if the file is cut off or damaged, has the byte at which the first bad frame begins. The records'
+    own CRCs are not checked if ``lengths_only`` are wanted.
     """
     rest = b""
     while True:
-        chunk = read_chunk(stream, chunk_bytes, path, offset + len(rest))
+        chunk = _read_chunk(stream, chunk_bytes, path, offset + len(rest))
         size = len(rest) + len(chunk)
         data = b"".join((rest, chunk, PADDING))
         starts, ends, used, error = _scan(data, size, path, offset)
         if len(starts):
             found = Frames(path, data, starts, ends, offset)
-            stored = np.frombuffer(data, np.uint8)[ends[:, None] + np.arange(_FOOTER_BYTES)].view("<u4")[:, 0]
-            wrong = np.flatnonzero(masked_crcs(data, starts, ends) != stored)
-            if len(wrong):
-                raise found.refuse(int(wrong[0]), "its bytes do not fit their CRC: the file is damaged")
+            if not lengths_only:
+                _check_records(found)
             yield found
         if error is not None:
             raise error
@@ -101,7 +107,15 @@ def read_frames(stream: IO[bytes], path: str, chunk_bytes: int = _CHUNK_BYTES, *
             chunk_bytes = max(chunk_bytes, _HEADER.size + _LENGTH.unpack_from(rest)[0] + _FOOTER_BYTES - len(rest))
 
 
-def read_chunk(stream: IO[bytes], size: int, path: str, offset: int) -> bytes:
+def _check_records(frames: Frames) -> None:
+    places = frames.ends[:, None] + np.arange(_FOOTER_BYTES)
+    stored = np.frombuffer(frames.data, np.uint8)[places].view("<u4")[:, 0]
+    wrong = np.flatnonzero(masked_crcs(frames.data, frames.starts, frames.ends) != stored)
+    if len(wrong):
+        raise frames.refuse(int(wrong[0]), "its bytes do not fit their CRC: the file is damaged")
+
+
+def _read_chunk(stream: IO[bytes], size: int, path: str, offset: int) -> bytes:
     """Return the next bytes of a file; raises RecordError if it cannot be read on."""
     try:
         return bytes(stream.read(size))
@@ -147,6 +161,8 @@ def broken_record(path: str, offset: int, reason: str) -> RecordError:
 _POLYNOMIAL = 0x82F63B78
 _ALL_ONES = 0xFFFFFFFF
 _WORD_BYTES = 4
+# The bytes that make all ones of a CRC that starts from zero.
+_TO_ALL_ONES = np.array([0x54, 0x64, 0x1F, 0x64], np.uint8)
 # Strings that are folded together are padded to one length, so they are grouped by length, in limited numbers.
 _GROUP_BYTES = 1 << 22
 
@@ -183,10 +199,8 @@ def _fold_all(data: bytes, starts: Array, ends: Array) -> Array:
     raw = np.frombuffer(data, np.uint8)
     sizes = ends - starts
     crcs = np.empty(len(starts), np.uint32)
-    for row in np.flatnonzero(sizes < _WORD_BYTES).tolist():
-        crcs[row] = _short(data[starts[row] : ends[row]])
-    words = np.where(sizes < _WORD_BYTES, 0, 1 << np.ceil(np.log2(np.maximum(sizes, 4) / _WORD_BYTES)).astype(np.int64))
-    for count in np.unique(words[words > 0]):
+    words = 1 << np.ceil(np.log2(sizes / _WORD_BYTES + 1)).astype(np.int64)
+    for count in np.unique(words):
         rows = np.flatnonzero(words == count)
         step = max(1, _GROUP_BYTES // int(count * _WORD_BYTES))
         for first in range(0, len(rows), step):
@@ -196,13 +210,12 @@ def _fold_all(data: bytes, starts: Array, ends: Array) -> Array:
 
 
 def _fold(raw: Array, starts: Array, sizes: Array, words: int) -> Array:
-    # Leading zeros do not change a CRC that starts from zero. CRC32C starts from all ones, which is the same as
-    # inverting the first four bytes.
+    # Leading zeros do not change a CRC that starts from zero. CRC32C starts from all ones.
     width = words * _WORD_BYTES
     block = np.zeros((len(starts), width), np.uint8)
     for row, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
+        block[row, width - size - _WORD_BYTES : width - size] = _TO_ALL_ONES
         block[row, width - size :] = raw[start : start + size]
-        block[row, width - size : width - size + _WORD_BYTES] ^= 0xFF
     # Pair by pair, until each row has one; their number is a power of two.
     states, size_bytes = block.view("<u4"), _WORD_BYTES
     while states.shape[1] > 1:
@@ -226,7 +239,9 @@ def _shift(states: Array, size_bytes: int) -> Array:
 def _tables(size_bytes: int) -> Array:
     """Tabulate `_shift` by the four bytes of a state; uint32 ``(4, 256)``."""
     if size_bytes == 1:
-        step = _byte_table()
+        step = np.arange(256, dtype=np.uint32)
+        for _ in range(8):
+            step = np.where(step & 1, (step >> 1) ^ np.uint32(_POLYNOMIAL), step >> 1).astype(np.uint32)
         states = np.arange(256, dtype=np.uint32)[None, :] << (np.arange(4, dtype=np.uint32) * 8)[:, None]
         first: Array = step[states & 0xFF] ^ (states >> np.uint32(8))
         return first
@@ -236,18 +251,3 @@ def _tables(size_bytes: int) -> Array:
     for i in range(1, 4):
         whole = whole ^ half[i][parts[..., i]]
     return whole
-
-
-@functools.cache
-def _byte_table() -> Array:
-    table = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        table = np.where(table & 1, (table >> 1) ^ np.uint32(_POLYNOMIAL), table >> 1).astype(np.uint32)
-    return table
-
-
-def _short(data: bytes) -> int:
-    crc, table = _ALL_ONES, _byte_table()
-    for byte in data:
-        crc = int(table[(crc ^ byte) & 0xFF]) ^ (crc >> 8)
-    return crc ^ _ALL_ONES

@@ -20,7 +20,7 @@ SAMPLE = 100_000
 class ReadOptions:
     """What to read: files, folders or patterns.
 
-    Inference takes the bytes of ``binary_features`` for no text, and reads so many records as a ``sample``; 0 for all.
+    For inference, the bytes of ``binary_features`` are no text, and ``sample`` records are read; 0 for all.
     """
 
     paths: tuple[str, ...]

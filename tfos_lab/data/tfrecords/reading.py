@@ -19,9 +19,9 @@ from tfos_lab.data.tfrecords.codecs import (
     KIND_NAMES,
     FeatureKind,
     check_columns,
-    count_values,
     decode,
     find_features,
+    values_of,
 )
 from tfos_lab.data.tfrecords.framing import Frames, read_frames
 from tfos_lab.data.tfrecords.options import ReadOptions
@@ -98,11 +98,10 @@ def infer_fields(read: ReadOptions, found: Sequence[tuple[fs.FileSystem, Found]]
 
 
 def _look(frames: Frames, features: dict[str, _Seen]) -> None:
-    frames, regions = find_features(frames)
-    for name, region in regions.items():
+    for name, region in find_features(frames).items():
         for number in sorted(set(region.kinds.tolist()) - {FeatureKind.NONE}):
             kind = FeatureKind(number)
-            counts = count_values(frames, region, kind)
+            _, counts = values_of(frames, region, kind)
             is_list = bool((counts[region.kinds == kind] != 1).any())
             seen = features.setdefault(name, _Seen(kind, frames.path))
             if seen.kind is not kind:
@@ -114,7 +113,7 @@ def _look(frames: Frames, features: dict[str, _Seen]) -> None:
 
 
 def plan_read(options: dict[str, str], schema: StructType, filters: Sequence[Filter] = ()) -> list[Group]:
-    """Return which files each task reads: none of those whose folders tell that no row passes a filter of Spark's."""
+    """Return which files each task reads, without those whose partition values fail one of Spark's filters."""
     check_columns(schema.json())
     types = {field.name: field.type for field in arrow_schema(schema)} if filters else {}
     groups: list[Group] = []

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.code_archive import make_finder
-from tfos_lab.data.frames import default_fs, is_connect, path_in_full, require_frame, session_or_active
+from tfos_lab.data.frames import is_connect, path_in_full, require_frame, session_or_active
 from tfos_lab.data.spark_python import raises_own_errors, use_right_python
 from tfos_lab.data.spark_versions import has_data_sources, parsed_schema
-from tfos_lab.data.tfrecords.options import with_whole_paths
 from tfos_lab.data.tfrecords.paths import find_files
 from tfos_lab.data.tfrecords.reading import infer_schema, plan_read
 from tfos_lab.data.tfrecords.source import FORMAT, ensure_registered
@@ -150,7 +149,6 @@ def read_tfrecords(
 def _read_mapped(spark: SparkSession, options: dict[str, str], schema: StructType | str | None) -> DataFrame:
     """Read files as ``spark.read.format("tfrecord")`` does; takes its options."""
     use_right_python(spark)
-    options = with_whole_paths(options, default_fs(spark))
     if schema is None:
         schema = infer_schema(options)
     wanted = parsed_schema(schema) if isinstance(schema, str) else schema
@@ -174,7 +172,7 @@ def _write_mapped(df: DataFrame, options: dict[str, str], *, overwrite: bool) ->
     """Write files as ``df.write.format("tfrecord")`` does; takes its options."""
     spark = df.sparkSession
     use_right_python(spark)
-    job = start_write(with_whole_paths(options, default_fs(spark)), df.schema, overwrite=overwrite)
+    job = start_write(options, df.schema, overwrite=overwrite)
     find, fields = make_finder(), vars(job)
 
     # As above.

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from tfos_lab.data.batches import nested_lists
 from tfos_lab.data.spark_versions import frame_of_table
 from tfos_lab.data.type_table import is_array
 from tfos_lab.errors import ConfigError
@@ -40,7 +41,7 @@ class _NoColumnError(TypeError):
 
 
 def is_in_memory(data: Any) -> bool:
-    """Whether this is a pandas DataFrame, a NumPy array, or a dict or tuple, of arrays as it is to be hoped."""
+    """Whether this is a pandas DataFrame, a NumPy array, or a dict or tuple, whose values should be arrays."""
     pandas = sys.modules.get("pandas")
     is_frame = pandas is not None and isinstance(data, pandas.DataFrame)
     return is_frame or isinstance(data, np.ndarray | Mapping | tuple)
@@ -134,16 +135,7 @@ def _array(array: np.ndarray) -> pa.ChunkedArray:
         array = array.astype(array.dtype.newbyteorder("="))
     at_once = max(1, _MOST_VALUES // max(1, math.prod(array.shape[1:])))
     parts = [array[start : start + at_once] for start in range(0, max(1, len(array)), at_once)]
-    return _spark_column(pa.chunked_array([_nested(part) for part in parts]))
-
-
-def _nested(array: np.ndarray) -> pa.Array:
-    """Return an array of any dimensions as lists within lists."""
-    values = _cast(pa.array(np.ascontiguousarray(array).reshape(-1)))
-    for axis in range(array.ndim - 1, 0, -1):
-        lists, size = math.prod(array.shape[:axis]), array.shape[axis]
-        values = pa.ListArray.from_arrays(pa.array(np.arange(lists + 1, dtype=np.int32) * size), values)
-    return values
+    return _spark_column(pa.chunked_array([nested_lists(part) for part in parts]))
 
 
 def _objects(values: list[Any]) -> pa.ChunkedArray:
@@ -189,7 +181,7 @@ def _has_time(kind: pa.DataType) -> bool:
 
 
 def _explained(values: Any, error: Exception) -> str:
-    """Return why this column cannot be one of Spark's, as the rest of a sentence."""
+    """Return why Spark cannot hold this column, as the rest of a sentence."""
     if isinstance(error, _NoColumnError):
         return str(error)
     kind = getattr(values, "dtype", type(values).__name__)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tfos_lab.driver.feed.stream import MicroBatches
     from tfos_lab.driver.state.driver_feed import DriverFeed
 
-# How rows are refused.
+# Errors for rows that cannot be fed.
 UNFED = (ConfigError, FeedError, NoSession, RecordError)
 # A stream ends at once, unless Spark is in trouble.
 _SETTLE_S = 10.0
@@ -81,7 +81,7 @@ class Feeding:
             raise
 
     def with_head(self, act: Callable[[Head], _T]) -> _T:
-        """Do something with the nodes once they run, and again with those that are started in their place meanwhile."""
+        """Call a function with the nodes once they run, and again if they are restarted meanwhile."""
         while True:
             self._cluster.wait_until_running()
             with contextlib.suppress(HeadLost):
@@ -114,7 +114,7 @@ class Feeding:
         return FeedJob(self._cluster, head, request, self.identities()).run()
 
     def end(self) -> None:
-        """Tell the nodes that no more rows will come; they can still read what was fed."""
+        """End the feeds: no more rows will come; nodes can still read what was fed."""
         self._ended = True
         self.pass_on_end(self._cluster.head)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.messages import Condition
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _STEP_S = 0.1
 OPEN_TIMEOUT_S = 30.0
-# A node that cannot be reached is lost, as a rule, which takes longer to be told.
+# A node that cannot be reached is usually lost, which is noticed later.
 _LOSS_PATIENCE_S = LOST_AFTER_S + 1.5
 # What fails the cluster, too: its nodes would wait for rows that never come.
 _FAILURES = (FeedError, RecordError, ConfigError)
@@ -71,7 +71,7 @@ class FeedJob:
             raise
 
     def _give_up(self, feed: DriverFeed, error: BaseException) -> None:
-        """Tell the nodes that no more rows come, and why; may be called twice."""
+        """End the feed on the nodes, with the reason; may be called twice."""
         # Nodes that are in the middle of the feed read this.
         reason, stuck = str(error) or type(error).__name__, self._stuck
         if isinstance(error, KeyboardInterrupt):
@@ -109,20 +109,22 @@ class FeedJob:
         return feed
 
     def _message(self) -> m.FeedOpen:
+        self._rows = rows = self._request.rows_as(objects=bool(self._feed_state.wants_objects))
+        advice = rows.advice if isinstance(rows, ObjectRows) else ""
+        return self._opening(schema=rows.schema, objects=isinstance(rows, ObjectRows), advice=advice)
+
+    def _opening(self, **of_rows: Any) -> m.FeedOpen:
         request = self._request
-        self._rows = rows = request.rows_as(objects=bool(self._feed_state.wants_objects))
         return m.FeedOpen(
             feed=-1,
             epochs=request.config.epochs,
             remainder=request.config.remainder,
-            schema=rows.schema,
             token=self._token,
             tls=self._identities.nodes if self._identities else None,
             stream=request.stream,
             spool_bytes=request.config.spool_bytes or 0,
-            objects=isinstance(rows, ObjectRows),
-            advice=rows.advice if isinstance(rows, ObjectRows) else "",
             queue=request.queue,
+            **of_rows,
         )
 
     def _wait_for_readers(self) -> None:
@@ -159,7 +161,7 @@ class FeedJob:
         try:
             is_unwanted = self._watch(job, feed)
         except BaseException as error:
-            # Nodes that know why no more rows come let go of Spark's tasks, which can be cancelled at once then.
+            # Nodes that know the reason disconnect from Spark's tasks, which can then be cancelled at once.
             self._give_up(feed, error)
             job.cancel()
             raise
@@ -211,7 +213,7 @@ class FeedJob:
             self._head.await_rows(lambda: None, _LOSS_PATIENCE_S)
 
     def _is_unwanted(self) -> bool:
-        """Whether a node wants no more rows: it has said so, or its function has returned."""
+        """Whether a node wants no more rows: it has reported that, or its function has returned."""
         return self._feed_state.stopped_by is not None or bool(self._feed_state.returned)
 
     def _record_early_end(self, feed: DriverFeed) -> None:
@@ -262,7 +264,7 @@ def await_readers(head: Head, timeout_s: float, *, kind: bool = False, asked: st
         raise FeedError(reason=NOBODY_READS)
 
 
-# How long nodes have to say where they are.
+# How long nodes may take to send their stacks.
 _STACKS_S = 2.0
 
 
@@ -311,17 +313,7 @@ class FileJob(FeedJob):
         return self._request.files
 
     def _message(self) -> m.FeedOpen:
-        request = self._request
-        return m.FeedOpen(
-            feed=-1,
-            epochs=request.config.epochs,
-            remainder=request.config.remainder,
-            schema=self._files.schema,
-            token=self._token,
-            spool_bytes=request.config.spool_bytes or 0,
-            queue=request.queue,
-            files=True,
-        )
+        return self._opening(schema=self._files.schema, files=True)
 
     def _run_job(self, feed: DriverFeed) -> None:
         feed_state, head = self._feed_state, self._head
@@ -350,18 +342,13 @@ class FileJob(FeedJob):
 
     def _asked(self, feed: DriverFeed) -> dict[int, m.FilesAsked]:
         """Return which files each node looks at: those that it will read, or those whose records it is to count."""
-        files = [found.file for found in self._files.files]
+        files, nodes = [found.file for found in self._files.files], len(feed.ranks)
         if self._files.is_counted:
-            parts = self._files.deal(len(feed.ranks))
-            return {
-                rank: m.FilesAsked(
-                    feed.number, [part.file for part in some], [part.number for part in some], count_as=""
-                )
-                for rank, some in zip(feed.ranks, parts, strict=True)
-            }
-        numbers = deal_files([file.size_bytes for file in files], len(feed.ranks))
+            numbers, count_as = [[part.number for part in parts] for parts in self._files.deal(nodes)], ""
+        else:
+            numbers, count_as = deal_files([file.size_bytes for file in files], nodes), self._files.format
         return {
-            rank: m.FilesAsked(feed.number, [files[number] for number in some], some, self._files.format)
+            rank: m.FilesAsked(feed.number, [files[number] for number in some], some, count_as)
             for rank, some in zip(feed.ranks, numbers, strict=True)
         }
 

@@ -103,7 +103,7 @@ class SparkJob:
         return not self._thread.is_alive()
 
     def news(self) -> tuple[int, int, int] | None:
-        """Return what `session.tasks_of` tells, if that is news; Spark is asked now and then only."""
+        """Return the result of `session.tasks_of` if it has changed; Spark is asked only now and then."""
         if time.monotonic() < self._ask_s:
             return None
         self._ask_s = time.monotonic() + _ASK_INTERVAL_S

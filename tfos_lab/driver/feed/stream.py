@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 _STEP_S = 0.05
 # How long the micro-batch of a DStream that is under way may take when the stream ends.
 _LAST_S = 600.0
-# How long a context that interrupts its jobs may take to say that it has stopped.
+# How long a context that interrupts its jobs may take until its state is STOPPED.
 _STOPPING_S = 10.0
 
 
@@ -92,7 +92,7 @@ class MicroBatches:
         self._feeding.with_head(feed_rows)
 
     def _is_unwanted(self, head: Head) -> bool:
-        """Whether the nodes want no more rows, or none is left to read them, nor starts again."""
+        """Whether the nodes want no more rows, or have ended and are not restarted."""
         if head.state.state is RunState.RESTARTING:
             return False
         with head.lock:
@@ -296,7 +296,7 @@ class DStreamFeed(MicroBatches):
         self._feeding.pass_on_end(self._cluster.head)
 
     def _was_interrupted(self, error: Exception) -> bool:
-        """Whether a job was cut short as the context is being stopped, which it says a little later."""
+        """Whether a job was interrupted because the context is being stopped, which its state shows a little later."""
         deadline = time.monotonic() + _STOPPING_S
         while "InterruptedException" in str(error) and time.monotonic() < deadline:
             if self._has_stopped():

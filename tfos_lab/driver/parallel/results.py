@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.states import NodeState
@@ -32,7 +32,7 @@ _COLUMNS = {
 
 @dataclass
 class ParallelRun:
-    """One run: what its nodes are called with and asked for, its argument in short, and what became of its last try.
+    """One run: what its nodes are called with and asked for, its argument in short, and the outcome of its last try.
 
     ``state`` is `NodeState.WAITING` until it has ended, also while a try goes on. The times, in seconds since the
     epoch, the failure and the folder (``part``) are those of the last try; ``node`` has its nodes as they were seen
@@ -65,7 +65,7 @@ class ParallelRun:
         return None if self.began_s is None else (self.ended_s or now_s) - self.began_s
 
 
-class ParallelResults(Sequence[Any]):
+class ParallelResults(list[Any]):
     """The values that the runs returned, in the order of ``args_list``.
 
     In the place of a run that failed stands its `RunFailed`, in that of a run that was stopped None.
@@ -81,37 +81,22 @@ class ParallelResults(Sequence[Any]):
     """
 
     def __init__(self, runs: Iterable[ParallelRun]) -> None:
-        self._values: list[Any] = []
+        super().__init__()
         self.failures: dict[int, RunFailed] = {}
         self._rows: list[tuple[Any, ...]] = []
         for run in runs:
             error = "" if run.failure is None else run.failure.summary
             seconds = None if run.ended_s is None else run.seconds(run.ended_s)
             self._rows.append((run.index, run.args, run.state.value, run.tries, seconds, error))
-            self._values.append(run.value if run.failure is None else run.failure)
+            self.append(run.value if run.failure is None else run.failure)
             if run.failure is not None:
                 self.failures[run.index] = run.failure
         self.states: list[str] = [row[2] for row in self._rows]
         self.done = self.states.count(NodeState.DONE.value)
 
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Any]: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        return self._values[index]
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __eq__(self, other: object) -> bool:
-        return list(self) == list(other) if isinstance(other, ParallelResults | list) else NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]  # as a list
-
     def __repr__(self) -> str:
         lines = []
-        for (index, _, state, _, _, error), value in zip(self._rows[:_MAX_LINES], self._values, strict=False):
+        for (index, _, state, _, _, error), value in zip(self._rows[:_MAX_LINES], self, strict=False):
             text = repr(value) if state == NodeState.DONE.value else f"{state} {error}".strip()
             is_long = state == NodeState.DONE.value and len(text) > _WIDTH
             lines.append(f"{index}: {text[:_WIDTH]}…" if is_long else f"{index}: {text}")

@@ -81,7 +81,7 @@ Ending = tuple[NodeState, Any]
 _STEP_S = 0.05
 # How often what the nodes of a run report is passed on.
 _REPORTS_S = 0.1
-# Nobody wants to wait for runs after ■, and for those that are cut: they get no more than this to shut down.
+# After ■, and when they are cut, runs get no more than this to shut down.
 _SHORT_GRACE_S = 1.0
 # A feed whose node has ended cancels Spark's job, and is over soon, as a run is that was stopped.
 _JOIN_S = 5.0
@@ -117,7 +117,7 @@ def make_runs(
     session, launcher = choose_launcher(config, spark)
     config = with_store(config, session)
     if not launcher.runs_inline:
-        # Each run is packed when it begins; what cannot be packed is refused now.
+        # Each run is packed when it begins; what cannot be packed raises now.
         pack(map_fun, args, limit_bytes=LIMIT_BYTES * max(1, len(args)))
     places = slots_for(launcher, session, limit=slots, gpus=config.gpus)
     if at_once:
@@ -338,7 +338,7 @@ class ParallelRuns:
             return 0
 
     def _begin_next(self, free: int) -> ParallelRun | None:
-        """Begin the next run if so many slots are enough for it, and return it."""
+        """Begin the next run if the free slots are enough for it, and return it."""
         with self.lock:
             if not self._waiting:
                 return None  # all were stopped meanwhile
@@ -472,7 +472,7 @@ class ParallelRuns:
         if isinstance(error, ClusterEnded):
             return NodeState.STOPPED, None
         if isinstance(error, ReservationTimeout) and self.launcher.needs_session:
-            return NodeState.WAITING, None  # the nodes have only waited for slots of Spark's
+            return NodeState.WAITING, None  # the nodes have only waited for Spark's slots
         if isinstance(error, _FATAL) and (not run.has_run or isinstance(error, ConfigError)):
             with self.lock:
                 if not self._one_has_run:
@@ -534,7 +534,7 @@ class ParallelRuns:
             return ParallelResults(self.runs)
 
     def failure(self) -> TfosError:
-        """Return the error that tells the failures."""
+        """Return the error that lists the failures."""
         results = self.results
         return self._failed_with(failed=results.failures.values(), results=results)
 
@@ -669,7 +669,7 @@ def _joined(texts: Iterable[str]) -> str:
 
 
 def _feed(feed: Feed, cluster: Cluster) -> None:
-    """Feed the nodes of a run; that they want no more rows, or were stopped, their cluster knows."""
+    """Feed the nodes of a run; the end of the cluster, or of the function's interest, is no error here."""
     with contextlib.suppress(ClusterEnded):
         feed(cluster)
 
@@ -680,7 +680,7 @@ def _has_fed(fed: Future[None]) -> bool:
 
 
 def _what_failed(error: BaseException, cluster: Cluster | None) -> dict[str, str]:
-    """Return what a `RunFailed` says of a run whose nodes ended with an error."""
+    """Return the fields of the `RunFailed` for a run whose nodes ended with an error."""
     match error:
         case NodeFailed():
             where = f"{error.node}: " if cluster is not None and len(cluster.nodes) > 1 else ""

@@ -87,7 +87,7 @@ class SparkSlots(Slots):
         return free if self._gpu_runs is None else min(free, self._gpu_runs - taken)
 
     def _count_partitions(self) -> int:
-        """Return how many slots a Connect server has, which it does not tell: it makes a partition for each."""
+        """Return how many slots a Connect server has: it makes a partition for each, and does not report them."""
         numbers = self._spark.range(1 << 16).selectExpr("spark_partition_id() as number")
         row = numbers.agg({"number": "max"}).first()
         return int(row[0]) + 1 if row is not None else 1

@@ -228,7 +228,7 @@ class ScriptRun:
 
     def _require_session(self) -> None:
         session = self.cluster.spark
-        # Where a Spark Connect server is lost, the nodes tell whether they have gone with it.
+        # Where a Spark Connect server is lost, its nodes may live on: they report their own ends.
         death = None if session is None or lost_connect_server(session) else spark_session.death_of(session)
         if session is not None and death is not None:
             reason = f"{death} while {self.path.name} ran, and its nodes were stopped with it"
@@ -295,7 +295,7 @@ class Versions:
             return version
 
     def _point_at(self, version: Path) -> None:
-        """Let ``latest`` mean a version; whoever reads it sees the old one or the new one."""
+        """Let ``latest`` point at a version, atomically."""
         partial = self.folder / f".{LATEST}"
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)

@@ -125,7 +125,7 @@ _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
 class NodeCounts(TypedDict):
-    """The options of `tfos_lab.run` that say which nodes there are."""
+    """The options of `tfos_lab.run` that determine the nodes."""
 
     cluster_size: int
     num_ps: int
@@ -174,7 +174,7 @@ def _with_index(nodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[st
 
 
 def _problems_of(place: int, node: Any) -> Iterator[str]:
-    """Yield what is wrong with one node taken by itself."""
+    """Yield the problems of a single node."""
     where = f"nodes[{place}]"
     if not isinstance(node, Mapping):
         yield f"{where} is a {type(node).__name__}: a dict is needed, such as {{'job_name': 'worker', 'params': {{…}}}}"
@@ -205,7 +205,7 @@ def _param_problems(where: str, params: Any) -> Iterator[str]:
 
 
 def _problems_together(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield what is wrong with nodes that are right one by one."""
+    """Yield the problems of nodes that are valid one by one."""
     jobs = [_job(node) for node in nodes]
     leaders = [place for place, job in enumerate(jobs) if Role(job).leads]
     yield from _too_many("chief", leaders, "make the others workers")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfos_lab.core.paths import short_path
 from tfos_lab.core.states import NodeState
@@ -137,7 +137,7 @@ def best_of(ranking: Iterable[T]) -> T | None:
     return next(iter(done or known), None)
 
 
-class SearchResults(Sequence[Trial]):
+class SearchResults(list[Trial]):
     """The trials of a search, in the order of their numbers.
 
     Attributes
@@ -155,23 +155,13 @@ class SearchResults(Sequence[Trial]):
     """
 
     def __init__(self, trials: Sequence[Trial], *, metric: str, mode: str, run_dir: Path) -> None:
-        self._trials = list(trials)
+        super().__init__(trials)
         self._ranking = ranked(trials, mode)
         self.best = best_of(self._ranking)
         self.metric = metric
         self.mode = mode
         self.run_dir = run_dir
-        self.failures = {trial.number: trial.error for trial in self._trials if trial.error is not None}
-
-    @overload
-    def __getitem__(self, index: int) -> Trial: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Trial]: ...
-    def __getitem__(self, index: int | slice) -> Trial | list[Trial]:
-        return self._trials[index]
-
-    def __len__(self) -> int:
-        return len(self._trials)
+        self.failures = {trial.number: trial.error for trial in self if trial.error is not None}
 
     def __repr__(self) -> str:
         lines = [_line_of(trial, self.metric) for trial in self._ranking[:_MAX_LINES]]
@@ -205,7 +195,7 @@ class SearchResults(Sequence[Trial]):
         own = {name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in _COLUMNS.items()}
         params = {
             f"{name}_" if name in _COLUMNS else name: pd.Series([row["params"].get(name) for row in rows])
-            for name in dict.fromkeys(name for trial in self._trials for name in trial.params)
+            for name in dict.fromkeys(name for trial in self for name in trial.params)
         }
         return pd.DataFrame({"trial": own.pop("trial"), **params, **own})
 

@@ -54,7 +54,7 @@ _RETURNED = "value"
 
 @dataclass(frozen=True, kw_only=True)
 class SearchPlan:
-    """How to search; what the fields mean is said of the arguments of `tfos_lab.search`."""
+    """How to search; the fields are explained with the arguments of `tfos_lab.search`."""
 
     strategy: Any = None
     trials: int | None = None
@@ -110,7 +110,7 @@ class SearchPlan:
         return min(limit for limit in limits if limit is not None)
 
     def points_of(self, space: Space, count: int) -> tuple[list[Params] | None, OptunaStudy | None]:
-        """Return the parameters of all trials, or None where they depend on other trials, and the study to be told."""
+        """Return the parameters of all trials, or None where they depend on other trials, and the study, if any."""
         kind = self.kind_for(space)
         if kind == _OPTUNA:
             return None, open_study(self, space.parts[0], count)
@@ -133,7 +133,7 @@ class SearchPlan:
         return ClusterConfig(name=name, cluster_size=cast("int", size), **options)
 
     def check_size(self, space: Space) -> None:
-        """Refuse what is no size, and the name of no parameter."""
+        """Raise ConfigError for what is neither a size nor the name of a parameter."""
         size = self.cluster_size
         if isinstance(size, str):
             if not all(size in part for part in space.parts):
@@ -209,7 +209,7 @@ def make_search(
         plan.give(trial, params, launcher)
     feed = _make_feed(data, validation, session, FeedConfig(**part_of(FeedOptions, given)))
     if not launcher.runs_inline:
-        # Each trial is packed when it begins; what cannot be packed is refused now.
+        # Each trial is packed when it begins; what cannot be packed raises now.
         pack(map_fun, [args, points], limit_bytes=LIMIT_BYTES * (count + 1))
     largest = max(trial.slots for trial in trials)
     places = slots_for(launcher, session, limit=slots, gpus=config.gpus, largest=largest)
@@ -233,7 +233,7 @@ def make_search(
 
 
 def _require_slots(wanted: int, most: int | None, slots: Slots) -> None:
-    """Refuse a trial that takes more slots than there are."""
+    """Raise ConfigError for a trial that takes more slots than there are."""
     if most is not None and wanted > most:
         why = f"slots={most} allows no more" if slots.limit == most else f"there are {most}"
         problem = f"cluster_size={wanted}: a trial needs {wanted} slots at once, and {why}"
@@ -315,7 +315,7 @@ class SearchRuns(ParallelRuns):
         return super()._make_cluster(trial)
 
     def take(self, run: ParallelRun, order: int, report: MetricsReported) -> None:
-        """Take in what a node of a trial has reported, and cut the trial if the study says so."""
+        """Record what a node of a trial has reported, and cut the trial if the study decides so."""
         with self.lock:
             trial, metrics, step = self._trials[run.index], report.metrics, report.step or 0
             self._names |= dict.fromkeys(metrics)

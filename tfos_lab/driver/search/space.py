@@ -27,7 +27,7 @@ _VALUES = "a list of values, a range, or tfos_lab.search.uniform(low, high), log
 
 
 def uniform(low: float, high: float) -> FloatDistribution:
-    """Return the numbers between two bounds, all equally likely: a distribution of Optuna's.
+    """Return the numbers between two bounds, all equally likely: an Optuna distribution.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def import_optuna(what: str) -> Any:
 class Space:
     """One or several sets of parameters with their values; the points of all belong to the space.
 
-    Each of the ``parts`` has a parameter at least, with a list, a range or a distribution of Optuna's. `names` are all
+    Each of the ``parts`` has a parameter at least, with a list, a range or an Optuna distribution. `names` are all
     parameters, in order, and `endless` those whose values are not listed; `size` is how many points there are, None
     where values are not listed.
     """
@@ -187,7 +187,7 @@ def _values_of(given: Any) -> Any:
         return given
     if _is_listed(given):
         return [_plain(value) for value in given]
-    optuna = sys.modules.get("optuna")  # whoever has a distribution has imported it
+    optuna = sys.modules.get("optuna")  # it is imported where there is a distribution
     if optuna is None or not isinstance(given, optuna.distributions.BaseDistribution):
         return [given]
     if isinstance(given, optuna.distributions.CategoricalDistribution):
@@ -204,6 +204,6 @@ def _is_listed(values: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return a number of NumPy's as Python's; its name would be longer than the number."""
+    """Return a NumPy scalar as a Python number, whose repr is shorter."""
     is_scalar = hasattr(value, "item") and getattr(value, "ndim", None) == 0
     return value.item() if is_scalar else value

@@ -27,13 +27,13 @@ Progress = Callable[[int, int | None], int]
 
 
 def is_optuna(strategy: object) -> bool:
-    """Whether this is a sampler or a study of Optuna's; whoever has one has imported it."""
+    """Whether this is a sampler or a study of Optuna's, which is then imported already."""
     module = sys.modules.get("optuna")
     return module is not None and isinstance(strategy, module.samplers.BaseSampler | module.Study)
 
 
 def open_study(plan: SearchPlan, space: Mapping[str, Any], trials: int) -> OptunaStudy:
-    """Return the study for a search of so many trials.
+    """Return the study for a search of this number of trials.
 
     The plan's ``strategy`` is a study, whose pruner is used, too; a sampler; or a string for one of Optuna's. ``space``
     is empty where the points are known already. Raises ConfigError if Optuna is missing, or the study has another
@@ -81,8 +81,8 @@ def _require_direction(study: optuna.Study, mode: str) -> None:
 def _halving_progress(trials: int, reduction: int, min_steps: int | None) -> Progress:
     """Return how far a trial is, where there is a rung at each power of ``reduction``.
 
-    The first rung is at ``min_steps``. Without it, rungs are at parts of the steps where a trial says how many there
-    will be, as many as it takes to leave the best trial; else after 1, ``reduction``, ``reduction``²… steps.
+    The first rung is at ``min_steps``. Without it, rungs are at parts of the steps where a trial reports how many
+    there will be, as many as it takes to leave the best trial; else after 1, ``reduction``, ``reduction``²… steps.
     """
     whole: int = reduction ** max(1, math.floor(math.log(max(2, trials), reduction) + _TINY))
 
@@ -97,7 +97,7 @@ def _halving_progress(trials: int, reduction: int, min_steps: int | None) -> Pro
 class OptunaStudy:
     """A study, and its trials by our numbers; it draws from the lists, ranges and distributions of ``space``.
 
-    ``progress`` says how far a trial is; by default that is the number of its reports, as steps may repeat, which
+    ``progress`` returns how far a trial is; by default that is the number of its reports, as steps may repeat, which
     Optuna's may not.
     """
 

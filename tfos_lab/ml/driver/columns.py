@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from tfos_lab.ml.estimator import TFEstimator
     from tfos_lab.ml.params import Stage
 
-# The params that say what the inputs are, the one that counts first.
+# The params that name the inputs, in order of precedence.
 _INPUTS = ("inputMapping", "inputCols", "featuresCol")
 
 
 def input_param(stage: Stage) -> str | None:
-    """Return the param that says which columns are inputs, or None if none of them is set."""
+    """Return the param that names the inputs, or None if none of them is set."""
     return next((name for name in _INPUTS if stage.isSet(name)), None)
 
 
@@ -32,13 +32,8 @@ def inputs_of(stage: Stage, param: str) -> dict[str, str | None]:
     return dict.fromkeys([value] if isinstance(value, str) else value)
 
 
-def training_inputs(estimator: TFEstimator) -> dict[str, str | None]:
-    """Return the columns that a model is trained on, with the inputs that they are for."""
-    return inputs_of(estimator, input_param(estimator) or "featuresCol")
-
-
 def fed_columns(estimator: TFEstimator, df: DataFrame) -> list[str] | None:
-    """Return the columns to feed; None for all, which a function gets that says nothing about its inputs.
+    """Return the columns to feed; None for all, which a function gets whose inputs are not named.
 
     Raises ConfigError for columns that are not there, or cannot become tensors.
     """

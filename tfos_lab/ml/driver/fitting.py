@@ -21,7 +21,7 @@ from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, NotEn
 from tfos_lab.launchers.spark.slots import slots_of
 from tfos_lab.ml import keras_training
 from tfos_lab.ml.declared import CLUSTER_OPTIONS
-from tfos_lab.ml.driver.columns import fed_columns, training_inputs
+from tfos_lab.ml.driver.columns import fed_columns, input_param, inputs_of
 from tfos_lab.ml.driver.model_source import kept_model, stamp
 from tfos_lab.ml.param_values import TrainArgs
 from tfos_lab.notebook.display import Display, render_errors
@@ -44,8 +44,15 @@ _MODULE = "pyspark.ml.tuning"
 _METHOD, _MAPS = "_fit", "epm"
 
 
-class Tuning(Display):
-    """A call of Spark's tuning, by its thread and frame, watched by one of its fits; as a display, it shows nothing."""
+class Silent(Display):
+    """Shows nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Tuning(Silent):
+    """A running call of Spark's tuning, known by its thread and frame."""
 
     def __init__(self, thread_id: int, frame: FrameType) -> None:
         self._thread_id = thread_id
@@ -58,19 +65,9 @@ class Tuning(Display):
             return all(frame is not self._frame for frame in outwards(frames.get(self._thread_id)))
 
     def poll(self) -> None:
-        """Interrupt the fit, as its user would, if nobody waits for it any more."""
+        """Interrupt the fit, as its user would, once the tuning is over."""
         if self.is_over:
             raise KeyboardInterrupt
-
-    def close(self) -> None:
-        """Do nothing: nothing is shown."""
-
-
-class Silent(Display):
-    """Shows nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 def tuning_of_this_thread() -> Tuning | None:
@@ -183,7 +180,7 @@ def _call(estimator: TFEstimator, values: Mapping[str, Any]) -> tuple[Callable[.
         return estimator.train_fn, args
     training = keras_training.Training(
         model=as_sent(estimator.model),
-        inputs=training_inputs(estimator),
+        inputs=inputs_of(estimator, input_param(estimator) or "featuresCol"),
         args=args,
         custom_objects=values["customObjects"],
     )
@@ -215,7 +212,7 @@ def _run(
                 raise
         except KeyboardInterrupt:
             if threading.current_thread() is not threading.main_thread():
-                # A pool's thread would die of it, and whoever waits for its result would wait for ever.
+                # It would end a pool's thread, and the caller would wait for its result forever.
                 raise ClusterEnded(cluster=_NAME, state="stopped", asked="fit a model") from None
             raise ClusterInterrupted(_NAME) from None
         else:
@@ -223,7 +220,7 @@ def _run(
 
 
 def _await_slots(options: CellOptions, tuning: Tuning) -> None:
-    """Wait until the fits beside this one leave enough of Spark's task slots; where there never are, return at once."""
+    """Wait until other fits leave enough of Spark's task slots; return at once if there are too few in all."""
     if not choose_launcher(options.cluster, options.spark)[1].spans_hosts:
         return
     wanted = options.cluster.cluster_size - options.cluster.driver_ps * options.cluster.num_ps

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyarrow import fs
 
 from tfos_lab.core.paths import is_local, split_scheme
-from tfos_lab.data.file_systems import open_path, readable_errors
+from tfos_lab.data.file_systems import exists, open_path, readable_errors
 from tfos_lab.data.frames import default_fs, model_path
 from tfos_lab.data.model_files import package_that_wrote
 from tfos_lab.driver.results import load_run_model
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def stamp(folder: str) -> Stamp:
-    """Return what differs when something was written to a folder; nothing if it is not there, or cannot be told."""
+    """Return a stamp that changes when a folder is written to; empty if the folder is not there."""
     return stamp_of(ModelSource(path=folder)) if exists(folder) else ()
 
 
@@ -84,13 +84,6 @@ def copy_files(source: str, target: str) -> None:
         there, place = open_path(target)
         there.create_dir(place.rpartition("/")[0], recursive=True)
         fs.copy_files(plain, place, source_filesystem=here, destination_filesystem=there)
-
-
-def exists(path: str) -> bool:
-    """Whether there is a file or folder."""
-    with readable_errors(path):
-        system, plain = open_path(path)
-        return bool(system.get_file_info([plain])[0].type != fs.FileType.NotFound)
 
 
 def remove(path: str) -> None:

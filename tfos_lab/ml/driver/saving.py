@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.ml.util import MLReader, MLWriter
 
 from tfos_lab.core.payload import pack, unpack
-from tfos_lab.data.file_systems import open_path, readable_errors
+from tfos_lab.data.file_systems import exists, open_path, readable_errors
 from tfos_lab.data.frames import path_in_full
 from tfos_lab.data.spark_versions import ml_context
 from tfos_lab.errors import ConfigError
 from tfos_lab.ml.driver.fitting import as_sent
-from tfos_lab.ml.driver.model_source import copy_files, exists, full_path, holds_model, on_this_machine, remove
+from tfos_lab.ml.driver.model_source import copy_files, full_path, holds_model, on_this_machine, remove
 
 if TYPE_CHECKING:
     from tfos_lab.ml.estimator import TFEstimator
@@ -77,7 +77,7 @@ class _Writer(MLWriter):
         return {name: value for name, value in named.items() if value}
 
     def _write_files(self, _target: str) -> dict[str, Any]:
-        """Write files beside metadata and objects; returns what metadata are to say of them."""
+        """Write files beside metadata and objects; returns what to record of them in the metadata."""
         return {}
 
 

@@ -112,7 +112,7 @@ def _mapped(mapping: Mapping[str, str], tensors: Sequence[Tensor]) -> list[Outpu
 
 
 def _column(tensor: Tensor, column: str) -> Output:
-    """Return an output as a column; floating-point numbers are doubles, as Spark ML's evaluators want them."""
+    """Return an output as a column; floating-point numbers are doubles, as Spark ML's evaluators take them."""
     (output,) = choose_outputs([tensor], column, None)
     return replace(output, leaf="double") if output.leaf == "float" else output
 

@@ -134,7 +134,7 @@ class ExchangePool:
         return time.monotonic() - self._sent_s > _SEND_S
 
     def flush(self) -> None:
-        """Return the results that are held back: neighbours of the same exchange and the same columns together."""
+        """Send the results that are held back: those of one exchange and of the same columns together."""
         with self._sending:
             held, self._held = self._held, []
             self._sent_s = time.monotonic()

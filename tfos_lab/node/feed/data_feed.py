@@ -133,7 +133,7 @@ class DataFeed:
 class RowReader:
     """The rows of one queue, across partitions, epochs and feeds; data feeds of one reader share its ``buffer``.
 
-    Rows to be inferred are ``served``; ``stop`` tells the driver that no more rows are wanted.
+    Rows to be inferred are ``served``; ``stop`` reports to the driver that no more rows are wanted.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class RowReader:
         self._served.check_answered()
 
     def stop(self) -> None:
-        """Tell the driver that this node wants no more rows."""
+        """Report that this node wants no more rows."""
         self._progress.flush()
         self._served.stop()
         self._stop()

@@ -93,11 +93,11 @@ def _tensor_dataset(feed: FeedReader, reading: Reading, layout: _Layout, request
     patch_keras()  # the function may have imported Keras itself
     remainder = reading.remainder
     schedule = feed.known_schedule(reading, _PLAN_PATIENCE_S)
-    static = remainder != "exact" or (schedule is not None and schedule.is_even)
+    static = remainder != "exact" or (schedule is not None and schedule.even_steps == schedule.steps)
     if feed.is_stream(reading.queue) and not static:
         dataset = _batch_by_batch(feed, reading, layout)
     else:
-        has_tail = not static and (schedule is None or schedule.short_batches > 1)
+        has_tail = not static and (schedule is None or schedule.steps - schedule.full > 1)
         dataset = _cut_from_pieces(feed, reading, layout, static=static, has_tail=has_tail)
     if schedule is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(schedule.steps))
@@ -271,8 +271,7 @@ class _Layout:
 
     def nothing(self) -> Any:
         """Return an element without rows."""
-        specs = [replace(spec, shape=tuple(size or 0 for size in spec.shape)) for spec in self._by_name.values()]
-        return self.arrange(Piece(zeros(specs, 0), 0))
+        return self.arrange(Piece(zeros(self._by_name.values(), 0), 0))
 
     def _shape_up(self, columns: dict[str, Any], weights: Any) -> Any:
         features = {name: columns[name] for name in self._features}

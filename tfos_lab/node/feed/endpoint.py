@@ -124,7 +124,7 @@ class Endpoint:
     # ---- who is let in ----------------------------------------------------------------------------------------------
 
     def _accept(self, listener: socket.socket) -> None:
-        """Serve whoever comes by the unix socket: it is in a folder that only the user can open."""
+        """Serve all connections to the unix socket: it is in a folder that only the user can open."""
         while not self._is_closed:
             if (sock := self._next(listener)) is not None:
                 self._begin(sock, None)
@@ -154,7 +154,7 @@ class Endpoint:
     def _next(self, listener: socket.socket) -> socket.socket | None:
         try:
             return listener.accept()[0]
-        except BlockingIOError:  # it has gone again
+        except BlockingIOError:  # the peer has disconnected again
             return None
         except OSError:  # all descriptors are taken, or this is the end
             time.sleep(_NO_DESCRIPTORS_S)
@@ -180,7 +180,7 @@ class Endpoint:
             meet.start()
 
     def _meet(self, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Find out who has come, and serve a task; on a thread of its own."""
+        """Check who has connected, and serve a task; runs on its own thread."""
         me = threading.current_thread()
         try:
             with contextlib.suppress(OSError, FeedError), contextlib.closing(self._greet(sock, tls)) as wire:
@@ -215,7 +215,7 @@ class Endpoint:
             return wire
 
     def _keep_as_stranger(self, stranger: ssl.SSLSocket) -> None:
-        """Take a socket in place of the one that it was made of, unless that was given up meanwhile."""
+        """Replace a stranger's socket by the TLS socket around it, unless it was closed meanwhile."""
         with self._guard:
             if threading.current_thread() not in self._strangers:
                 raise ConnectionRefusedError
@@ -228,13 +228,13 @@ class Endpoint:
     # ---- what tasks ask for -----------------------------------------------------------------------------------------
 
     def _serve(self, wire: w.Wire, *, is_here: bool) -> None:
-        """Do what a task asks for, until it has gone; tell it what has failed."""
+        """Answer a task's requests until it disconnects; send it the error if one fails."""
         try:
             wire.send(str(self._spool.folder).encode() if is_here else b"")
             while True:
                 self._answer(wire, wire.receive_message())
         except NodeUnreachable:
-            pass  # the task has gone
+            pass  # the task has disconnected
         except Exception as error:  # noqa: BLE001 - the task raises it
             wire.fail(explained(error, self._spool.folder))
             wire.let_go()

@@ -16,13 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfos_lab.data.batches import to_numpy
+from tfos_lab.data.batches import shuffled, to_numpy
 from tfos_lab.data.rows import Array, Batch, count_rows, fill_to, join_rows, slice_rows, zeros
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.files.segment import read_files, stored_files
 from tfos_lab.node.feed.node_feed import NodeFeed, Reading
 from tfos_lab.node.feed.schedule import Schedule, per_row
-from tfos_lab.node.feed.segments import shuffled
 
 # An iterator that waits for rows can be discarded after this time at the latest.
 IDLE_S = 0.2

@@ -24,6 +24,7 @@ from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import FeedError, FeedTimeout, NodeUnreachable
 from tfos_lab.node.feed.endpoint import explained
+from tfos_lab.node.feed.segments import open_segment
 from tfos_lab.node.feed.wire import LET_GO_S, Inference, Wire
 
 # Sent to a task when the child has taken a file.
@@ -133,7 +134,7 @@ class Exchanges:
                     continue  # until the task lets go of it
                 if isinstance(sent, bytes):
                     path = self._spool / Path(sent.decode()).name
-                    rows = _read(path)
+                    (rows,) = open_segment(str(path))
                 else:
                     path = self._spool / f"exchange-{exchange.number}-{index}.arrow"
                     rows = sent
@@ -257,7 +258,7 @@ class Exchanges:
 
 
 def _has_gone() -> NodeUnreachable:
-    """Return what a task is told by a node that is leaving, as by one that has left."""
+    """Return the error that a task gets from a node that is ending."""
     return NodeUnreachable(reason="the node has ended before it gave all results")
 
 
@@ -287,11 +288,6 @@ def write_rows(path: Path, rows: pa.RecordBatch) -> None:
     """Write a file of rows."""
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as file:
         file.write_batch(rows)
-
-
-def _read(path: Path) -> pa.RecordBatch:
-    with pa.memory_map(str(path)) as file:
-        return pa.ipc.open_file(file).get_batch(0)
 
 
 # ---- notes of why a node gives no more results, for tasks that come when it has ended --------------------------------

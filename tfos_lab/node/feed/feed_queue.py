@@ -185,7 +185,7 @@ def _served(message: m.InferenceOpen) -> NodeFeed:
 
 
 def _resolve(feed: NodeFeed, shapes: dict[str, list[int]]) -> None:
-    """Fill in the lengths of arrays, which only rows tell."""
+    """Fill in the lengths of arrays, which only the rows show."""
     if shapes and not feed.resolved:
         feed.resolved = True
         feed.specs = tuple(replace(spec, shape=tuple(shapes[spec.name])) for spec in feed.specs)

@@ -123,7 +123,7 @@ class _TaskExchange:
             wire.close()
 
     def _watched(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pass rows on, and remember the error with which computing them has failed: it is not the nodes'."""
+        """Pass rows on, and remember the error if computing them fails: it is not one of the nodes."""
         try:
             yield from batches
         except Exception as error:
@@ -195,17 +195,13 @@ class _TaskExchange:
 
     def _take(self, rows: int) -> pa.RecordBatch:
         """Cut off the first ``rows`` results."""
-        try:
-            table = pa.Table.from_batches(self._results)
-        except pa.ArrowInvalid as error:
-            raise FeedError(reason=f"put_results gave results of different types: {error}") from error
+        table = pa.Table.from_batches(self._results)
         self._results = table.slice(rows).to_batches()
         self._count -= rows
-        taken = table.slice(0, rows).combine_chunks().to_batches()
-        return taken[0]
+        return table.slice(0, rows).combine_chunks().to_batches()[0]
 
     def _explained(self, error: Exception) -> Exception:
-        """Return the error in words of ours: what a user of a lazy DataFrame cannot know is that the nodes are gone."""
+        """Return the error to raise: users of a lazy DataFrame cannot know that the nodes have ended."""
         own = own_error_in(error)
         if own is not None and not isinstance(own, NodeUnreachable):
             return own

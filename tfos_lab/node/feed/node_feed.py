@@ -93,12 +93,6 @@ class NodeFeed:
         """Whether this step is known to be the last of an epoch."""
         return step == self.steps(reading)
 
-    def take_steps(self, reading: Reading, step: int) -> bool:
-        """Record that an epoch has reached this step; return whether that was its last."""
-        is_read = self.is_last(reading, step)
-        self.epochs_read += is_read
-        return is_read
-
 
 @dataclass(frozen=True)
 class Reading:

@@ -26,12 +26,10 @@ _PROTOCOL = 5
 # Limits of one record batch. Small rows are cheaper the more of them go at once; large ones must not fill the memory.
 _ROWS_AT_ONCE = 4096
 _BYTES_AT_ONCE = 4 << 20
-# Arrow's offsets are int32.
-_MOST_BYTES = (1 << 31) - 1
 
 
 def encode(objects: Iterable[Any], *, what: str = "a row") -> pa.RecordBatch:
-    """Return a record batch of pickled objects; for one that cannot be pickled, a FeedError says ``what`` it was.
+    """Return a record batch of pickled objects; for one that cannot be pickled, a FeedError names it by ``what``.
 
     Examples
     --------
@@ -44,9 +42,9 @@ def encode(objects: Iterable[Any], *, what: str = "a row") -> pa.RecordBatch:
 def decode(batch: pa.RecordBatch, *, what: str = "a row", where: str = "on this node") -> list[Any]:
     """Return the objects of a record batch.
 
-    For one that cannot be unpickled, a FeedError says ``what`` it was, and ``where``.
+    For one that cannot be unpickled, a FeedError names ``what`` it was, and ``where``.
     """
-    # Much faster than `to_pylist`, which makes a scalar of Arrow's of each value first.
+    # Much faster than `to_pylist`, which makes an Arrow scalar of each value first.
     pickled = batch.column(0).to_numpy(zero_copy_only=False).tolist()
     try:
         return list(map(pickle.loads, pickled))
@@ -62,12 +60,8 @@ def encoded(rows: Iterable[Any]) -> Iterator[pa.RecordBatch]:
     pickled: list[bytes] = []
     size = 0
     for row in rows:
-        data = _dumps(row)
-        if size + len(data) > _MOST_BYTES and pickled:
-            yield _batch(pickled)
-            pickled, size = [], 0
-        pickled.append(data)
-        size += len(data)
+        pickled.append(_dumps(row))
+        size += len(pickled[-1])
         if size >= _BYTES_AT_ONCE or len(pickled) >= _ROWS_AT_ONCE:
             yield _batch(pickled)
             pickled, size = [], 0
@@ -83,17 +77,13 @@ def _dumps(row: Any, what: str = "a row") -> bytes:
     try:
         data = pickle.dumps(row, _PROTOCOL)
     except Exception as error:  # noqa: BLE001 - `pickle` raises whatever an object's own methods raise
-        data = _dumps_by_value(row, error, what)
-    else:
-        if b"__main__" in data:  # where the row goes, that is another one
-            data = _dumps_by_value(row, None, what)
-    if len(data) > _MOST_BYTES:
-        raise _refusal(what, row, f"it takes {len(data)} bytes, and 2 GiB is the most", "send smaller rows")
-    return data
+        return _dumps_by_value(row, error, what)
+    # Where the row goes, that is another module.
+    return _dumps_by_value(row, None, what) if b"__main__" in data else data
 
 
 def _dumps_by_value(row: Any, error: Exception | None, what: str) -> bytes:
-    """Pickle an object of a class that its module does not have, as of a notebook: with the class."""
+    """Pickle an object together with its class, which cannot be imported elsewhere, such as one of a notebook."""
     # Imported here: few rows need it.
     import cloudpickle
 
@@ -101,16 +91,13 @@ def _dumps_by_value(row: Any, error: Exception | None, what: str) -> bytes:
         data: bytes = cloudpickle.dumps(row, _PROTOCOL)
     except Exception as own:  # noqa: BLE001 - as above
         error = error or own
-        reason = f"{type(error).__name__}: {first_line(error)}"
-        advice = "map it to values that can be pickled, such as a tuple of what you need"
-        raise _refusal(what, row, reason, advice) from error
+        kind = type(row)
+        package = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+        raise FeedError(
+            reason=f"{what} of type {package}{kind.__qualname__} cannot be pickled ({type(error).__name__}: "
+            f"{first_line(error)}): map it to values that can be pickled, such as a tuple of what you need"
+        ) from error
     return data
-
-
-def _refusal(what: str, row: Any, reason: str, advice: str) -> FeedError:
-    kind = type(row)
-    package = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-    return FeedError(reason=f"{what} of type {package}{kind.__qualname__} cannot be pickled ({reason}): {advice}")
 
 
 # ---- rows of typed columns -------------------------------------------------------------------------------------------

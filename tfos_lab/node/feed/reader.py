@@ -61,7 +61,7 @@ class FeedReader:
             self._queue.changed.notify_all()
 
     def give_up(self) -> None:
-        """No more messages will come: whoever waits for one fails."""
+        """End all waiting with an error: no more messages will come."""
         with self._queue.changed:
             self._queue.give_up()
             self._queue.changed.notify_all()
@@ -107,7 +107,7 @@ class FeedReader:
     def specs(self, queue: str = INPUT_QUEUE) -> tuple[ColumnSpec, ...]:
         """Return what the columns become, with their shapes; waits for the first rows.
 
-        Rows that are Python objects raise a FeedError that says what to do instead.
+        Rows that are Python objects raise a FeedError with advice.
         """
         self._ask(objects=False)
         feed = self._next_feed(queue)
@@ -140,7 +140,7 @@ class FeedReader:
         return feed
 
     def _ask(self, *, objects: bool | None) -> None:
-        """Say which kind of rows the function wants: objects, columns, or any."""
+        """Report which kind of rows the function wants: objects, columns, or any."""
         # The driver may open no feed before it knows, of each node, whether it reads, and what.
         if not self._has_asked or objects not in (None, self._kind):
             self._has_asked, self._kind = True, objects if objects is not None else self._kind
@@ -196,7 +196,8 @@ class FeedReader:
             if piece is not None:
                 self._check_promise(reading, piece.step, more=True)
                 with self._queue.changed:
-                    is_read = feed.take_steps(reading, piece.step)  # to its end, with the last step
+                    is_read = feed.is_last(reading, piece.step)
+                    feed.epochs_read += is_read
                     feed.rows_taken += piece.rows
                 if not feed.kept:
                     progress.count(piece.rows, report=is_read)
@@ -269,5 +270,5 @@ class FeedReader:
             self._progress.flush()
 
     def stop(self) -> None:
-        """Tell the driver that this node wants no more rows."""
+        """Report that this node wants no more rows."""
         self._send(m.FeedStopped())

@@ -28,8 +28,8 @@ _MOST_HELD = 4096
 class Chunk(NamedTuple):
     """Some rows, in order, of one partition.
 
-    ``ends_partition`` if they are its last ones; ``ends_batch`` if no batch may go on beyond them. Either may be said
-    later, by a chunk without rows.
+    ``ends_partition`` if they are its last ones; ``ends_batch`` if no batch may go on beyond them. Either may come
+    later, with a chunk without rows.
     """
 
     rows: list[Any]

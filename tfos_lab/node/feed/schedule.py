@@ -80,19 +80,9 @@ class Schedule:
         return full_steps(self.rows, self.batch_size, self.steps)
 
     @property
-    def is_even(self) -> bool:
-        """Whether all batches of all nodes are full."""
-        return self.even_steps == self.steps
-
-    @property
     def even_steps(self) -> int:
         """How many steps there are before the first in which some node's batch is not full."""
         return min((full_steps(rows, size, self.steps) for rows, size, _ in self.peers), default=0)
-
-    @property
-    def short_batches(self) -> int:
-        """How many of this node's batches are not full."""
-        return self.steps - self.full
 
     def rows_at(self, step: int) -> int:
         """Return how many rows this node's batch has at a step, from 0."""

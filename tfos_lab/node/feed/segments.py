@@ -1,4 +1,4 @@
-"""Reads the spool: memory-mapped Arrow IPC files, in their order or permuted, as columns of NumPy arrays.
+"""Reads the spool: memory-mapped Arrow IPC files.
 
 A segment holds one partition's rows for this node, followed by the partition's leftover rows: too few to give each node
 one, they are stored on every node, and each belongs to one of them.
@@ -8,18 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
-
-from tfos_lab.data.batches import RowIndex
-from tfos_lab.data.rows import Batch
-from tfos_lab.data.schema import ColumnSpec
-
-if TYPE_CHECKING:
-    import numpy as np
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -62,21 +54,6 @@ def cut(batches: Iterable[pa.RecordBatch], skip: int, rows: int) -> Iterator[pa.
             yield taken
         if not rows:
             return
-
-
-def shuffled(
-    batches: list[pa.RecordBatch], specs: Sequence[ColumnSpec], batch_size: int, rng: np.random.Generator
-) -> Iterator[Batch]:
-    """Yield all rows once, in a random order, as columns of up to ``batch_size`` rows.
-
-    Rows are gathered from the mapped files, so memory holds one batch at a time.
-    """
-    if not batches:
-        return
-    rows = RowIndex(batches, specs)
-    order = rng.permutation(len(rows))
-    for start in range(0, len(order), batch_size):
-        yield rows.take(order[start : start + batch_size])
 
 
 def open_segment(path: str) -> list[pa.RecordBatch]:

@@ -24,7 +24,7 @@ _SHARE_OF_FREE = 0.8
 _SPARE_BYTES = 32 << 20
 _SPARE_PART = 16
 _WAIT_STEP_S = 0.5
-# How long a node without rows of its own waits for space that the host's other nodes take.
+# How long a node that has no rows to free waits for space taken by the host's other nodes.
 _PATIENCE_S = 20.0
 
 
@@ -35,7 +35,7 @@ def not_written(folder: Path | None, error: OSError) -> FeedError:
 
 
 def free_bytes(folder: Path) -> int:
-    """Return the free space of a folder's disk, in bytes, but for what is to stay free."""
+    """Return the free space of a folder's disk, in bytes, without what has to stay free."""
     disk = shutil.disk_usage(folder)
     return max(0, disk.free - min(_SPARE_BYTES, disk.total // _SPARE_PART))
 
@@ -107,14 +107,14 @@ class Spool:
             self._in_flight.pop(path, None)
             patient_until = time.monotonic() + _PATIENCE_S
             # The disk may have less than the limit allows for: others may have filled it meanwhile.
-            while self._size + size_bytes > self._limit() or not self._disk_has(size_bytes):
+            while self._size + size_bytes > self._limit() or self._free_bytes() < size_bytes:
                 if self._read:
                     self._forget(self._read.popitem(last=False)[0])
                 elif self._keeps_all or self._is_shuffled:
                     raise FeedError(reason=too_small(self._limit(), self.folder, self._keeps_all or "are shuffled"))
                 elif self._unread and not self._closed:
                     self._changed.wait(_WAIT_STEP_S)
-                elif self._disk_has(size_bytes):
+                elif self._free_bytes() >= size_bytes:
                     break  # a partition that is larger than the limit has to be stored whole before it counts
                 elif self._may_be_freed() and time.monotonic() < patient_until and not self._closed:
                     self._changed.wait(_WAIT_STEP_S)
@@ -124,9 +124,6 @@ class Spool:
             self._sizes[path] = self._sizes.get(path, 0) + size_bytes
             self._size += size_bytes
             self.received_bytes += size_bytes
-
-    def _disk_has(self, size_bytes: int) -> bool:
-        return self._free_bytes() >= size_bytes
 
     def _free_bytes(self) -> int:
         return max(0, free_bytes(self.folder) - sum(self._in_flight.values()))

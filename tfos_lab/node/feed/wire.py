@@ -1,8 +1,8 @@
 """The way of rows between Spark tasks and nodes: messages and Arrow's record batches over a socket, both ways at once.
 
 A task reaches a node of its own host through a unix socket, others by TLS 1.3, where each shows a certificate that was
-made for the cluster. It greets with the token of the feed or inference, is told where the node's spool is, if that is
-on its host, and then says what it wants: to store the rows of an attempt, to commit them, or to have rows answered.
+made for the cluster. It sends the token of the feed or inference, gets the path of the node's spool, if that is on its
+host, and then sends requests: to store the rows of an attempt, to commit them, or to have rows answered.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Wire:
                 self.receive()
 
     def hang_up(self) -> None:
-        """Have whoever waits for the connection find it at its end; from any thread."""
+        """End the connection for all threads that wait for it; may be called from any thread."""
         self._socket.hang_up()
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from tfos_lab.node.activity.fetches import patch_once
 from tfos_lab.node.activity.steps import STEPS
 from tfos_lab.node.generator_dataset import generator_dataset
-from tfos_lab.node.keras.distribute import gather_from_workers, is_across_workers, strategy_across_workers
+from tfos_lab.node.keras.distribute import gather_from_workers, is_across_workers, strategy_across_workers, warn_once
 from tfos_lab.node.keras.presharded import is_presharded, presharded_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Other layers of theirs derive from these, or call them.
+# The other preprocessing layers derive from these, or call them.
 _LAYERS = {
     "keras.src.layers.preprocessing.discretization": "Discretization",
     "keras.src.layers.preprocessing.index_lookup": "IndexLookup",
@@ -39,6 +39,9 @@ _LAYERS = {
 # So much of a worker's rows goes to the others at once.
 _BATCHES, _BYTES = 64, 1 << 20
 _COMPARED = "_tfos_lab_compared"
+_FILLERS = (
+    "adapt learns from the filler rows of this dataset, too: call it before ctx.even, and without remainder='pad'."
+)
 # So many values of each weight are compared.
 _FIRST = 1 << 16
 _DIFFERENT = (
@@ -64,7 +67,7 @@ def _to_all_rows(adapt: Callable[..., None]) -> Callable[..., None]:
             adapt(layer, data, *args, **kwargs)
             return
         if (rows := presharded_of(data)) is not None and rows.padded:
-            _warn_of_fillers()
+            warn_once(_FILLERS)
         if (steps := kwargs.pop("steps", None)) is not None:
             data = data.take(steps)
         STEPS.evaluate(begins=True)  # its batches are no steps of training
@@ -74,13 +77,6 @@ def _to_all_rows(adapt: Callable[..., None]) -> Callable[..., None]:
             STEPS.evaluate(begins=False)
 
     return adapt_to_all
-
-
-@functools.cache
-def _warn_of_fillers() -> None:
-    logger.warning(
-        "adapt learns from the filler rows of this dataset, too: call it before ctx.even, and without remainder='pad'."
-    )
 
 
 # ---- rows of all workers --------------------------------------------------------------------------------------------

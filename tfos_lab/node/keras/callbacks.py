@@ -17,7 +17,7 @@ from tfos_lab.node.activity.steps import STEPS
 if TYPE_CHECKING:
     import keras
 
-# Within an epoch, a report tells the means of so many steps, and the next one follows after this time or twice it.
+# Within an epoch, a report has the means of so many steps; the next one follows after this time, or twice as long.
 WINDOW_STEPS = 16
 REPORT_INTERVAL_S = 0.2
 
@@ -173,7 +173,7 @@ class Pace:
         self._reported_s = 0.0
 
     def begin(self) -> None:
-        """Start the clock anew: what was before the epoch says nothing of the time of steps."""
+        """Restart the clock: the time before the epoch does not belong to its steps."""
         self._reported_s = time.monotonic()
 
     def is_due(self, before: int, step: int) -> bool:
@@ -210,7 +210,7 @@ class Window:
         self._ends.append((0, {}))
 
     def take(self, steps: int, logs: Mapping[str, float]) -> None:
-        """Take what Keras tells after so many steps of the epoch."""
+        """Record Keras' logs after so many steps of the epoch."""
         self._ends.append((steps, logs))
         while steps - self._ends[1][0] >= WINDOW_STEPS:
             self._ends.popleft()

@@ -1,6 +1,6 @@
 """Patches `MultiWorkerMirroredStrategy`, so that it takes presharded datasets as they are; see `presharded`.
 
-And the iterators of datasets, so that an error can say how far a node has come.
+And the iterators of datasets, so that errors can show how far a node has come.
 """
 # ruff: noqa: SLF001 - TensorFlow has no public way to step without asking the other workers
 
@@ -39,6 +39,10 @@ _REFUSAL = "_tfos_lab_refusal"
 _ITERATORS = (
     ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator"),
     ("tensorflow.python.distribute.input_lib", "DistributedIterator"),
+)
+_OWN_STATISTICS = (
+    "BatchNormalization takes mean and variance over each node's part of a batch, and each node has moving "
+    "statistics of its own; with synchronized=True it is that of one process, over the whole batch."
 )
 
 # What to do with parameter servers where Keras cannot `fit`.
@@ -308,7 +312,7 @@ def tell_of_own_statistics(model: Any) -> None:
     strategy = model.distribute_strategy
     is_told_here = is_across_workers(strategy) and strategy.extended.should_checkpoint
     if is_told_here and any(map(_has_own_statistics, model._flatten_layers())):
-        _log_own_statistics()
+        warn_once(_OWN_STATISTICS)
 
 
 def _has_own_statistics(layer: Any) -> bool:
@@ -318,11 +322,9 @@ def _has_own_statistics(layer: Any) -> bool:
 
 
 @functools.cache
-def _log_own_statistics() -> None:
-    logger.warning(
-        "BatchNormalization takes mean and variance over each node's part of a batch, and each node has moving "
-        "statistics of its own; with synchronized=True it is that of one process, over the whole batch."
-    )
+def warn_once(text: str) -> None:
+    """Log a warning, once in a process."""
+    logger.warning(text)
 
 
 # ---- several GPUs on a node -----------------------------------------------------------------------------------------
@@ -357,7 +359,7 @@ def _parts_of_batch(spec: Any, parts: int, *batch: Any) -> tf.data.Dataset:
 
 
 def part_of_batch(batch: tuple[Any, Any, Any], i: Any, parts: int) -> tuple[Any, Any, Any]:
-    """Return the i-th of so many parts of a batch ``(x, y, weights)``, such that their mean is that of the batch.
+    """Return the i-th part of a batch ``(x, y, weights)``, such that their mean is that of the batch.
 
     A part without rows has a copy of one, as a filler, since some layers fail without: its weight is -0.0.
     """

@@ -8,7 +8,6 @@ all nodes before they do anything else with them, such as clipping or accumulati
 from __future__ import annotations
 
 import functools
-import logging
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -24,7 +23,7 @@ from tfos_lab.node.keras.all_reduce import (
     unless_held,
     unless_within,
 )
-from tfos_lab.node.keras.distribute import is_across_workers
+from tfos_lab.node.keras.distribute import is_across_workers, warn_once
 from tfos_lab.node.keras.presharded import forget_count_of_rows
 from tfos_lab.node.keras.row_counts import (
     RowMode,
@@ -46,7 +45,10 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
-logger = logging.getLogger(__name__)
+_OWN_GRADIENTS = (
+    "The optimizer gets the gradients of this node alone: have all nodes train one model by taking your step in "
+    "ctx.strategy().run(step, args=(...)), or sum the gradients of all nodes first."
+)
 
 
 def patch_keras_3(trainer: ModuleType) -> None:
@@ -153,7 +155,7 @@ def _on_all_gradients(apply: Callable[..., None]) -> Callable[..., None]:
         strategy = getattr(next(own, None), "distribute_strategy", None)
         across = is_across_workers(strategy)
         if context is None and across:
-            _tell_of_own_gradients()
+            warn_once(_OWN_GRADIENTS)
         # Noted here for loops of the user's own, too.
         FITS.is_alone = not (across or isinstance(strategy, tf.distribute.ParameterServerStrategy))
         if context is None:
@@ -169,14 +171,6 @@ def _on_all_gradients(apply: Callable[..., None]) -> Callable[..., None]:
             del extended._use_merge_call
 
     return _backend_apply_gradients
-
-
-@functools.cache
-def _tell_of_own_gradients() -> None:
-    logger.warning(
-        "The optimizer gets the gradients of this node alone: have all nodes train one model by taking your step in "
-        "ctx.strategy().run(step, args=(...)), or sum the gradients of all nodes first."
-    )
 
 
 def _unless_summed(reduce: Callable[..., Any]) -> Callable[..., Any]:
@@ -205,7 +199,7 @@ def _on_all_replicas(check: Callable[..., Any]) -> Callable[..., Any]:
 class FetchedBatches:
     """An iterator over a dataset's batches, so that no step begins without one.
 
-    Keras notices the end of an epoch of unknown length when a step fails for want of a batch. By then the parts of the
+    Keras notices the end of an epoch of unknown length when a step finds no batch. By then the parts of the
     step that need no batch have run: the metrics are divided by too many rows, and the optimizer has counted a step too
     many.
     """

@@ -43,7 +43,7 @@ class Presharded:
     padded: bool = False
     # Whether the weights are still those that `ctx.dataset` has made.
     weights_are_ours: bool = True
-    # Whether the weights say how rows are to be counted; Keras counts them by itself otherwise.
+    # Whether rows are to be counted by their weights; otherwise Keras counts them by itself.
     has_weights: bool = True
     # Whether a row counts as read when it is asked for, so that none may be asked for ahead.
     is_stream: bool = False

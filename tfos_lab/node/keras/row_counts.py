@@ -76,7 +76,7 @@ current = _Current()
 
 
 def weights_in(data: Any) -> Any:
-    """Return the weights of a batch ``(x, y, weights)``, None of any other."""
+    """Return the weights of a batch ``(x, y, weights)``; None for any other batch."""
     return data[2] if isinstance(data, tuple) and len(data) == 3 else None
 
 

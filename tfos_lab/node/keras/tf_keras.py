@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import tf_keras
 
 _mode: list[RowMode | None] = [None]
-# What TensorFlow says of fed rows with parameter servers: the workers get a dataset as its graph.
+# TensorFlow's error for fed rows with parameter servers, whose workers get a dataset as its graph.
 _NOT_SENT = "GeneratorDatasetOp::Dataset does not support serialization"
 
 

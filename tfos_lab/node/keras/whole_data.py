@@ -11,7 +11,6 @@ Here, all take their parts of the same batches, and rows have weights as those o
 from __future__ import annotations
 
 import functools
-import logging
 import re
 import secrets
 import sys
@@ -27,7 +26,7 @@ import numpy as np
 from tfos_lab.core.threads import on_a_thread
 from tfos_lab.node.activity.fetches import patch_once
 from tfos_lab.node.keras.all_reduce import has_own
-from tfos_lab.node.keras.distribute import gather_from_workers, is_across_workers, part_of_batch
+from tfos_lab.node.keras.distribute import gather_from_workers, is_across_workers, part_of_batch, warn_once
 from tfos_lab.node.keras.presharded import Presharded, is_presharded, mark, sources_of
 from tfos_lab.node.keras.versions import keras_3_trainer
 
@@ -35,7 +34,14 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
-logger = logging.getLogger(__name__)
+_OTHER_ROWS = (
+    "The nodes call `fit` or `evaluate` with different data, and each trains on its part of its own only: give all "
+    "nodes the same, or, where each is to train on all of its own, ctx.even(dataset)."
+)
+_OTHER_ORDERS = (
+    "Each node shuffles its dataset in an order of its own, so that an epoch has some rows twice and others not at "
+    "all: give shuffle a seed, the same on all nodes, as in shuffle(1000, seed=1)."
+)
 
 _PART = "_tfos_lab_part"
 _GENERATOR = "_tfos_lab_generator"
@@ -55,7 +61,7 @@ def patch_iterators(trainer: ModuleType) -> None:
 def divide(model: keras.Model, iterator: Any) -> tf.data.Dataset | None:
     """Have an iterator over epochs take this worker's part of the data; return that, or None if TensorFlow divides it.
 
-    All workers must call it: they tell one another what they have. Keras keeps the iterator over rows that validate
+    All workers must call it, as they compare what they have. Keras keeps the iterator over rows that validate
     from epoch to epoch.
     """
     import tensorflow as tf
@@ -76,7 +82,7 @@ def _part_of_worker(model: keras.Model, iterator: Any) -> tf.data.Dataset | None
 
     pipeline = model.distribute_strategy.extended._make_input_context()
     batches, steps = iterator._distributed_dataset, iterator.data_adapter.num_batches
-    takes_weights = _has_of_keras(model, "train_step", "test_step", "compute_loss", "compute_metrics")
+    takes_weights = has_of_keras(model, "train_step", "test_step", "compute_loss", "compute_metrics")
     is_divisible = takes_weights and steps is not None and _is_whole(iterator)
     seed = _global_seed()
     own = [
@@ -90,9 +96,9 @@ def _part_of_worker(model: keras.Model, iterator: Any) -> tf.data.Dataset | None
         model.distribute_strategy, tf.constant(own, tf.int64)
     ).tolist()
     if len(set(sums)) > 1:
-        _tell_of_other_rows()
+        warn_once(_OTHER_ROWS)
     if len(set(orders)) > 1:
-        _tell_of_other_orders()
+        warn_once(_OTHER_ORDERS)
     if getattr(iterator.data_adapter, "_shuffle", False):
         if len(set(seeds)) > 1:
             batches = iterator._distributed_dataset = _shuffled_alike(iterator)
@@ -117,12 +123,7 @@ def _part(rank: int, workers: int, x: Any, y: Any, weights: Any = None) -> Any:
 # ---- what can be divided --------------------------------------------------------------------------------------------
 
 
-def takes_own_steps(model: keras.Model) -> bool:
-    """Whether a step of a model is the user's, which takes batches as it likes."""
-    return not _has_of_keras(model, "train_step", "test_step")
-
-
-def _has_of_keras(model: keras.Model, *methods: str) -> bool:
+def has_of_keras(model: keras.Model, *methods: str) -> bool:
     """Whether these methods of a model are Keras' own, which take weights of rows and heed them."""
     trainer: Any = keras_3_trainer()
     return has_own(model, trainer.TensorFlowTrainer, *methods)
@@ -166,7 +167,7 @@ def _is_in_memory(dataset: tf.data.Dataset) -> bool:
 
 
 def _checksum(iterator: Any) -> int:
-    """Return a number that tells data of other shapes, with another first or last row, or another shard, apart."""
+    """Return a checksum of the data's shapes, first and last rows, and shards."""
     import tensorflow as tf
 
     found = 0
@@ -181,7 +182,7 @@ def _checksum(iterator: Any) -> int:
 
 
 def _order(iterator: Any) -> int:
-    """Return a number that tells the orders of a dataset apart, by the seeds of what shuffles it; 0 of any other."""
+    """Return a checksum of the seeds with which a dataset is shuffled; 0 for one that is not shuffled."""
     shuffles = [one for one in sources_of(iterator._distributed_dataset) if type(one).__name__ == "_ShuffleDataset"]
     seeds = [(int(one._seed), int(one._seed2)) for one in shuffles]
     if (0, 0) in seeds:
@@ -193,22 +194,6 @@ def _global_seed() -> int | None:
     """Return what `tf.random.set_seed` was given last."""
     seed: int | None = sys.modules["tensorflow.python.eager.context"].global_seed()
     return seed
-
-
-@functools.cache
-def _tell_of_other_rows() -> None:
-    logger.warning(
-        "The nodes call `fit` or `evaluate` with different data, and each trains on its part of its own only: give all "
-        "nodes the same, or, where each is to train on all of its own, ctx.even(dataset)."
-    )
-
-
-@functools.cache
-def _tell_of_other_orders() -> None:
-    logger.warning(
-        "Each node shuffles its dataset in an order of its own, so that an epoch has some rows twice and others not at "
-        "all: give shuffle a seed, the same on all nodes, as in shuffle(1000, seed=1)."
-    )
 
 
 # ---- what Keras makes ----------------------------------------------------------------------------------------------

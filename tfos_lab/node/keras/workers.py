@@ -44,7 +44,7 @@ from tfos_lab.node.keras.presharded import (
 from tfos_lab.node.keras.row_counts import mode_of
 from tfos_lab.node.keras.tf_keras import patch_tf_keras
 from tfos_lab.node.keras.versions import is_none_spec, keras_3_trainer, misfit
-from tfos_lab.node.keras.whole_data import divide, patch_iterators, takes_own_steps
+from tfos_lab.node.keras.whole_data import divide, has_of_keras, patch_iterators
 
 if TYPE_CHECKING:
     import keras
@@ -128,11 +128,11 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _build_from_example(build: Callable[..., Any], model: Any, batch: Any) -> Any:
-    """Build a model; one with steps of its own need not take the batches that they take, as in one process."""
+    """Build a model; where its steps are the user's, the model itself may not take their batches."""
     try:
         return build(model, data_batch=batch)
     except Exception as error:
-        if not takes_own_steps(model):
+        if has_of_keras(model, "train_step", "test_step"):
             raise
         if not all(layer.built for layer in model._flatten_layers(include_self=False)):
             raise ConfigError([_UNBUILT.format(kind=type(model).__name__)]) from error
@@ -147,10 +147,8 @@ def _refuse_rows_without_label(model: keras.Model, dataset: tf.data.Dataset) -> 
 
     A model's own step takes batches as it likes.
     """
-    trainer: Any = keras_3_trainer()
-    own, plain = type(model), trainer.TensorFlowTrainer
-    is_own = any(getattr(own, name) is not getattr(plain, name) for name in ("train_step", "test_step", "compute_loss"))
-    if is_own or model._compile_loss is None or not isinstance(dataset.element_spec, dict):
+    compares = has_of_keras(model, "train_step", "test_step", "compute_loss") and model._compile_loss is not None
+    if not compares or not isinstance(dataset.element_spec, dict):
         return
     columns = [name for name in dataset.element_spec if name != WEIGHT_KEY]
     example = repr(columns[-1]) if len(columns) > 1 else "..."
@@ -338,7 +336,7 @@ def _note_begin(callbacks: Any) -> None:
 
 
 def _rate_of(model: Any) -> float | None:
-    """Return the learning rate of a model; None where it has none, or is a schedule of its own kind."""
+    """Return the learning rate of a model; None where it has none, or it is no plain number."""
     try:
         rate = float(model.optimizer.learning_rate.numpy())
     except Exception:  # noqa: BLE001 - it may be anything of the user's own, and training goes on

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -104,24 +104,21 @@ def _of_table(name: str, columns: Sequence[str] | None, session: SparkSession) -
     what = text_of(name)
     files, fields = table_files(session, name)
     try:
-        footers = read_footers(files)
-        stored = {field["name"] for field in fields_of(what, files, [footer.schema for footer in footers])}
+        files, own = _of_parquet(what, files)
     except FeedError as error:
         raise ConfigError([f"{what}: {error}"]) from error
+    stored = {field["name"] for field in own}
     chosen = choose_fields(fields, columns)
     if missing := [field["name"] for field in chosen if field.get("path", [field["name"]])[0] not in stored]:
         problem = f"{what}: the table's files lack its column '{missing[0]}', which Spark fills with nulls"
         raise ConfigError([f"{problem}: choose others with columns=..., or feed data=spark.table({name!r})"])
-    counted = [replace(file, blocks=footer.blocks) for file, footer in zip(files, footers, strict=True)]
-    return FileRows(what, PARQUET, _schema(chosen), counted)
+    return FileRows(what, PARQUET, _schema(chosen), files)
 
 
 def _of_files(what: str, columns: Sequence[str] | None, files: list[FoundFile]) -> FileRows:
     format_ = find_format(what, files)
     if format_ == PARQUET:
-        footers = read_footers(files)
-        fields = fields_of(what, files, [footer.schema for footer in footers])
-        files = [replace(file, blocks=footer.blocks) for file, footer in zip(files, footers, strict=True)]
+        files, fields = _of_parquet(what, files)
     elif format_ == TFRECORD:
         fields = _record_fields(what, files)
     else:
@@ -213,7 +210,7 @@ def table_files(session: SparkSession, name: str) -> tuple[list[FoundFile], list
 
 
 def _details(session: SparkSession, name: str) -> dict[str, str]:
-    """Return what the catalog says of a table, by the names of the entries in lower case."""
+    """Return the catalog's entries for a table, by their names in lower case."""
     why = ""
     try:
         # Asked first: pyspark logs a page where a table is described that is not there.
@@ -317,7 +314,7 @@ def list_files(what: str, paths: Sequence[str], session: SparkSession | None) ->
 
 
 def find_format(what: str, files: Sequence[FoundFile]) -> str:
-    """Return the one format that all files have, by their names or, where these do not say, their first bytes.
+    """Return the one format that all files have, by their names or else their first bytes.
 
     Raises ConfigError for files of several formats, or of one that nodes do not read.
     """
@@ -349,27 +346,24 @@ def _format_of(file: DataFile) -> str | None:
 # ---- Parquet --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Footer:
-    """What a file says of its rows."""
+def _of_parquet(what: str, files: Sequence[FoundFile]) -> tuple[list[FoundFile], list[SparkField]]:
+    """Return the files with their row groups, and their columns.
 
-    blocks: list[Block]
-    schema: pa.Schema
-
-
-def read_footers(files: Sequence[FoundFile]) -> list[Footer]:
-    """Read the footers of all files; raises FeedError for what cannot be read, or is no Parquet file."""
-    return _of_each(files, _read_footer)
+    Raises FeedError for what cannot be read, or is no Parquet file, and ConfigError as `fields_of`.
+    """
+    footers = _of_each(files, _read_footer)
+    counted = [replace(file, blocks=blocks) for file, (blocks, _) in zip(files, footers, strict=True)]
+    return counted, fields_of(what, files, [schema for _, schema in footers])
 
 
-def _read_footer(file: DataFile) -> Footer:
+def _read_footer(file: DataFile) -> tuple[list[Block], pa.Schema]:
     from pyarrow import parquet
 
     with readable(file), open_random(file) as source:
         opened = parquet.ParquetFile(source)
         metadata = opened.metadata
         groups = ((number, metadata.row_group(number).num_rows) for number in range(metadata.num_row_groups))
-        return Footer([(number, rows) for number, rows in groups if rows], opened.schema_arrow)
+        return [(number, rows) for number, rows in groups if rows], opened.schema_arrow
 
 
 def fields_of(what: str, files: Sequence[FoundFile], schemas: Sequence[pa.Schema]) -> list[SparkField]:
@@ -381,35 +375,24 @@ def fields_of(what: str, files: Sequence[FoundFile], schemas: Sequence[pa.Schema
     for file, other in zip(files[1:], schemas[1:], strict=True):
         if file.partition.keys() != first.partition.keys():
             raise ConfigError([f"{what}: {_difference_of_folders(first, file)}"])
-        if not other.equals(schema) and (difference := _difference(schema, other)):
-            told = difference.format(first=first.file.path, other=file.file.path)
+        if not other.equals(schema) and (difference := _difference(first.file.path, schema, file.file.path, other)):
             advice = "feed files of one schema, or have Spark read them (mergeSchema) and feed the DataFrame"
-            raise ConfigError([f"{what}: {told}; {advice}"])
+            raise ConfigError([f"{what}: {difference}; {advice}"])
     values = {name: [file.partition[name] for file in files] for name in first.partition}
     own = [field for field in spark_fields(schema) if field["name"] not in values]
     return [*own, *(partition_field(name, some) for name, some in values.items())]
 
 
-def _difference(first: pa.Schema, other: pa.Schema) -> str:
+def _difference(path: str, schema: pa.Schema, other_path: str, other: pa.Schema) -> str:
     """Return how schemas differ, in words; nothing if only the order of columns, or what may be null, differs."""
-    types, others = _types(first), _types(other)
+    types, others = ({field.name: field.type for field in fields} for fields in (schema, other))
     for name in types:
         if name not in others:
-            return f"column '{name}' is in {{first}} and not in {{other}}"
+            return f"column '{name}' is in {path} and not in {other_path}"
         if types[name] != others[name]:
-            return (
-                f"column '{name}' is {_type_text(types[name])} in {{first}} and {_type_text(others[name])} in {{other}}"
-            )
+            return f"column '{name}' is {types[name]} in {path} and {others[name]} in {other_path}"
     extra = next((name for name in others if name not in types), None)
-    return "" if extra is None else f"column '{extra}' is in {{other}} and not in {{first}}"
-
-
-def _types(fields: Iterable[pa.Field]) -> dict[str, pa.DataType]:
-    return {field.name: field.type for field in fields}
-
-
-def _type_text(kind: pa.DataType) -> str:
-    return str(kind).replace("{", "{{").replace("}", "}}")
+    return "" if extra is None else f"column '{extra}' is in {other_path} and not in {path}"
 
 
 def _difference_of_folders(first: FoundFile, other: FoundFile) -> str:

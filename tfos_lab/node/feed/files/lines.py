@@ -106,7 +106,7 @@ class LineFile:
         return table
 
     def _fail(self, at: int, chunk: bytes, fields: Sequence[pa.Field] | None, error: Exception) -> NoReturn:
-        """Raise a FeedError that says in which row of the file parsing failed."""
+        """Raise a FeedError with the number of the row that cannot be parsed."""
         text = " ".join(str(error).split())
         if self._format == CSV:
             row, column = _ROW.search(text), _COLUMN.match(text)

@@ -1,4 +1,4 @@
-"""Opens a file of a feed as the driver saw it, and says in one sentence why it cannot be read."""
+"""Opens a file of a feed as the driver saw it; errors explain in one sentence why it cannot be read."""
 
 from __future__ import annotations
 

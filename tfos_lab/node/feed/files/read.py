@@ -39,7 +39,7 @@ Piece = tuple[int, int, int]
 def read_piece(format_: str, part: FilePart, piece: Piece, schema: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a piece in the columns of ``schema``, Spark's in JSON; about ``batch_rows`` at once.
 
-    Errors name the file, and say what to do.
+    Errors name the file, and give advice.
     """
     columns = columns_of(schema)
     with readable(part.file):
@@ -134,7 +134,7 @@ class Columns:
         columns = []
         for name, path, kind in self.fields:
             if path[0] in partition:
-                columns.append(pa.repeat(partition_value(partition[path[0]], kind), batch.num_rows))
+                columns.append(pa.repeat(pa.scalar(partition[path[0]], pa.string()).cast(kind), batch.num_rows))
             else:
                 columns.append(_cast(name, _within(name, batch, path), kind))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
@@ -147,11 +147,6 @@ def columns_of(schema: str) -> Columns:
     return Columns(
         tuple((field["name"], tuple(field.get("path", [field["name"]])), arrow_type(field["type"])) for field in fields)
     )
-
-
-def partition_value(value: str | None, kind: pa.DataType) -> pa.Scalar:
-    """Return the value of a partition's folder in the type of its column."""
-    return pa.scalar(value, pa.string()).cast(kind)
 
 
 def _fields(tree: Mapping[str, Any]) -> list[pa.Field]:
