@@ -31,7 +31,7 @@ pytestmark = pytest.mark.tensorflow("here")
 
 @pytest.fixture(scope="module", autouse=True)
 def tf():
-    """TensorFlow, imported before memory is measured."""
+    """TensorFlow, imported before memory is measured: records of an unusual encoding are left to it."""
     return pytest.importorskip("tensorflow")
 
 
@@ -138,6 +138,19 @@ def test_each_type_is_read_as_the_schema_says_and_slices_as_they_are(tmp_path):
     for name, batch in {"whole": whole, "part": numbered.slice(1, 2)}.items():
         records.write(tmp_path / name, batch)
         assert records.read(tmp_path / name, batch.schema).to_pydict() == batch.to_pydict()
+
+
+def test_records_that_nobody_writes_so_are_read_too(tf, tmp_path):
+    unpacked = b"\x0d" + np.float32(1.5).tobytes() + b"\x0d" + np.float32(2.5).tobytes()
+    feature = b"\x12" + bytes([len(unpacked)]) + unpacked
+    entry = b"\x0a\x01x\x12" + bytes([len(feature)]) + feature
+    features = b"\x0a" + bytes([len(entry)]) + entry
+    odd = b"\x0a" + bytes([len(features)]) + features
+    plain = tf.train.Example()
+    plain.features.feature["x"].float_list.value.append(7)
+    write_frames(tf, tmp_path / "odd", plain.SerializeToString(), odd, b"")
+    schema = pa.schema({"x": pa.list_(pa.float32())})
+    assert records.read(tmp_path / "odd", schema).to_pydict() == {"x": [[7.0], [1.5, 2.5], None]}
 
 
 def test_columns_that_are_not_asked_for_are_not_read(tmp_path):

@@ -47,12 +47,11 @@ from tfos_lab.data.tfrecords.byte_columns import (
     read_varints,
     varint,
 )
-from tfos_lab.data.tfrecords.framing import Frames
+from tfos_lab.data.tfrecords.framing import PADDING, Frames
 from tfos_lab.data.type_table import is_array, is_bytes, is_text, is_vector
 from tfos_lab.errors import ConfigError, RecordError
 from tfos_lab.texts import format_count
 
-_NO_EXAMPLE = "it is not a tf.train.Example (SequenceExamples are not read)"
 # Tags of fields with a length, number << 3 | 2: the first field of any of the messages (Example.features,
 # Features.feature, a map's key, a list's values), and a map's value.
 _FIRST, _SECOND = 0x0A, 0x12
@@ -294,7 +293,7 @@ def decode(frames: Frames, schema: pa.Schema) -> pa.RecordBatch:
 
     A RecordError, if a record does not fit the schema, names the feature, the file and the position in it.
     """
-    regions = find_features(frames, set(schema.names))
+    frames, regions = find_features(frames, set(schema.names))
     columns = [_column(frames, field, regions[field.name]) for field in schema]
     # A batch without columns still has rows.
     if not columns:
@@ -314,7 +313,8 @@ def _column(frames: Frames, field: pa.Field, region: Regions) -> pa.Array:
             row, f"its feature '{field.name}' holds {KIND_NAMES[held]}, which do not become {field.type} ({advice})"
         )
     present = region.kinds != FeatureKind.NONE
-    values, counts = values_of(frames, region, kind)
+    data = np.frombuffer(frames.data, np.uint8)
+    values, counts = _values(data, region, kind)
     try:
         if is_vector(field.type):
             return _vectors(values, counts, present, field.type)
@@ -332,11 +332,15 @@ def _column(frames: Frames, field: pa.Field, region: Regions) -> pa.Array:
         raise RecordError(reason=reason) from error
 
 
-def values_of(frames: Frames, region: Regions, kind: FeatureKind) -> tuple[pa.Array, Array]:
+def count_values(frames: Frames, region: Regions, kind: FeatureKind) -> Array:
+    """Count the values that a feature has in each record; int64 ``(n,)``."""
+    return _values(np.frombuffer(frames.data, np.uint8), region, kind)[1]
+
+
+def _values(data: Array, region: Regions, kind: FeatureKind) -> tuple[pa.Array, Array]:
     """Return all values of a feature, and how many each record has."""
-    data = np.frombuffer(frames.data, np.uint8)
     if kind is FeatureKind.BYTES:
-        return _strings(frames, data, region)
+        return _strings(data, region)
     # Records without the feature count as empty ranges.
     ends = np.maximum.accumulate(region.ends)
     starts = np.where(region.kinds == kind, region.starts, ends)
@@ -347,7 +351,7 @@ def values_of(frames: Frames, region: Regions, kind: FeatureKind) -> tuple[pa.Ar
     return pa.array(values), np.diff(np.searchsorted(value_ends, offsets, side="right"))
 
 
-def _strings(frames: Frames, data: Array, region: Regions) -> tuple[pa.Array, Array]:
+def _strings(data: Array, region: Regions) -> tuple[pa.Array, Array]:
     """Read byte strings: the first of every record, then the second of those that have one, and so on."""
     at, limits = region.starts.copy(), region.ends
     active = np.flatnonzero((region.kinds == FeatureKind.BYTES) & (at < limits))
@@ -355,9 +359,8 @@ def _strings(frames: Frames, data: Array, region: Regions) -> tuple[pa.Array, Ar
     while len(active):
         sizes, begin = read_varints(data, at[active] + 1)
         end = begin + sizes
-        is_odd = (data[at[active]] != _FIRST) | (sizes < 0) | (end > limits[active])
-        if is_odd.any():
-            raise frames.refuse(int(active[np.argmax(is_odd)]), _NO_EXAMPLE)
+        if (data[at[active]] != _FIRST).any() or (sizes < 0).any() or (end > limits[active]).any():
+            raise RecordError(reason="a list of bytes is not written as one")
         rows.append(active)
         starts.append(begin)
         ends.append(end)
@@ -435,10 +438,12 @@ class Regions:
     ends: Array
 
 
-def find_features(frames: Frames, wanted: Collection[str] | None = None) -> dict[str, Regions]:
-    """Find the features of all records, by name, or those that are wanted, which are always present in the result.
+def find_features(frames: Frames, wanted: Collection[str] | None = None) -> tuple[Frames, dict[str, Regions]]:
+    """Find the features of all records, or those that are wanted, which are always present in the result.
 
-    A RecordError names the position of a record that is no tf.train.Example, or is not written as all libraries do.
+    Returns the frames to which the regions refer: the same, or a copy with records rewritten if some used an encoding
+    that is valid but unusual; and the regions by name. A RecordError names the position of a record that is no
+    tf.train.Example.
     """
     data = np.frombuffer(frames.data, np.uint8)
     rows = len(frames)
@@ -465,8 +470,10 @@ def find_features(frames: Frames, wanted: Collection[str] | None = None) -> dict
         at[kept] = entry_ends
         active = kept[_rows(entry_ends < limits[sane])]
     if is_odd.any():
-        raise frames.refuse(int(np.argmax(is_odd)), _NO_EXAMPLE)
-    return found
+        if isinstance(frames, _Rewritten):
+            raise frames.refuse(int(np.argmax(is_odd)), "it is not a tf.train.Example")
+        return find_features(_rewrite(frames, np.flatnonzero(is_odd)), wanted)
+    return frames, found
 
 
 def _rows(chosen: Array) -> Array | slice:
@@ -523,3 +530,37 @@ def _list(data: Array, starts: Array, ends: Array) -> tuple[Array, Array, Array,
     sane[numbers] &= (data[begin[numbers]] == _FIRST) & (sizes >= 0) & (inner + sizes == ends[numbers])
     begin[numbers] = np.minimum(inner, ends[numbers])
     return kinds, begin, ends, sane
+
+
+def _rewrite(frames: Frames, rows: Array) -> Frames:
+    """Have TensorFlow decode the odd records, and encode them again."""
+    try:
+        import tensorflow as tf
+    except ImportError as error:
+        reason = "it is not a tf.train.Example, or written in a way that only TensorFlow reads, which is not here"
+        raise frames.refuse(int(rows[0]), reason) from error
+    view = frames.data
+    records = [view[start:end] for start, end in zip(frames.starts.tolist(), frames.ends.tolist(), strict=True)]
+    for row in rows.tolist():
+        try:
+            example = tf.train.Example.FromString(records[row])
+        except Exception as error:
+            raise frames.refuse(row, "it is not a tf.train.Example") from error
+        size = example.ByteSize()
+        example.DiscardUnknownFields()
+        if example.ByteSize() != size:
+            raise frames.refuse(row, "it is not a tf.train.Example, but a SequenceExample perhaps")
+        records[row] = example.SerializeToString()
+    ends = np.cumsum([len(record) for record in records])
+    starts = ends - [len(record) for record in records]
+    return _Rewritten(frames.path, b"".join(records) + PADDING, starts, ends, frames.offset, frames)
+
+
+@dataclass(frozen=True)
+class _Rewritten(Frames):
+    """Rewritten frames; their errors name positions in the original file."""
+
+    original: Frames
+
+    def refuse(self, row: int, reason: str) -> Any:
+        return self.original.refuse(row, reason)

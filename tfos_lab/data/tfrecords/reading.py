@@ -19,9 +19,9 @@ from tfos_lab.data.tfrecords.codecs import (
     KIND_NAMES,
     FeatureKind,
     check_columns,
+    count_values,
     decode,
     find_features,
-    values_of,
 )
 from tfos_lab.data.tfrecords.framing import Frames, read_frames
 from tfos_lab.data.tfrecords.options import ReadOptions
@@ -98,10 +98,11 @@ def infer_fields(read: ReadOptions, found: Sequence[tuple[fs.FileSystem, Found]]
 
 
 def _look(frames: Frames, features: dict[str, _Seen]) -> None:
-    for name, region in find_features(frames).items():
+    frames, regions = find_features(frames)
+    for name, region in regions.items():
         for number in sorted(set(region.kinds.tolist()) - {FeatureKind.NONE}):
             kind = FeatureKind(number)
-            _, counts = values_of(frames, region, kind)
+            counts = count_values(frames, region, kind)
             is_list = bool((counts[region.kinds == kind] != 1).any())
             seen = features.setdefault(name, _Seen(kind, frames.path))
             if seen.kind is not kind:
