@@ -326,6 +326,7 @@ def shuffled(
     they are taken, so that they are not all in memory at once. The shapes of the specs are fully known
     (`measure`).
     """
+    batches = [batch for batch in batches if batch.num_rows]
     chunks = [{spec.name: _kept(batch.column(spec.name), spec) for spec in specs} for batch in batches]
     starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
     order = rng.permutation(starts[-1])
