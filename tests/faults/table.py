@@ -106,7 +106,7 @@ heading("Processes and hosts", "fault", "you see", "after", "left")
     "the function raises",
     fails("worker:0", "ValueError", 'the forty-second row is odd … raise ValueError("the forty-second row is odd")'),
     page="`ValueError` with the node's traceback and your lines; what it caused elsewhere in one line | 0.3 s | output of all nodes, other clusters",
-    on=(HERE, STANDALONE, CONNECT),
+    on=(HERE, STANDALONE),
     chaos=True,
     chaos_options={"raises": True},
 )
@@ -159,7 +159,7 @@ def the_function_raises_as_its_peer_has_gone(scene):
     "a node's process is killed",
     fails("worker:0", "Exited", "the process was killed (SIGKILL); the host may have run out of memory"),
     page="`worker:0: Exited: the process was killed (SIGKILL); the host may have run out of memory` | 0.3 s | the session, the fork servers; the next cell starts at once",
-    on=(HERE, STANDALONE, CONNECT),
+    on=(HERE, STANDALONE),
     chaos=True,
 )
 def a_process_is_killed(scene):
@@ -781,12 +781,6 @@ def a_record_that_spark_reads_is_damaged(scene):
     file.write_bytes(file.read_bytes()[:-1])
     scene.run(read_plainly, 0)
     scene.cluster.train(rows)
-
-
-@fault("there is no such file", raises(ConfigError, "no file has such a name"))
-def there_is_no_such_file(scene):
-    scene.run(read_plainly, 0)
-    scene.cluster.train(f"{scene.folder}/*.none")
 
 
 elsewhere(

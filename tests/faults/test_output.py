@@ -82,10 +82,11 @@ def kept_by(cluster, run_folder="remote"):
     return scratch / "output"
 
 
+@pytest.mark.usefixtures("remote")
 @pytest.mark.parametrize(("end", "node"), [("raise", "chief:0"), ("kill", "chief:0"), ("raise", "worker:0")])
-def test_files_from_before_a_failure_are_here_when_wait_raises(run, run_folder, end, node, tmp_path):
+def test_files_from_before_a_failure_are_here_when_wait_raises(run, end, node, tmp_path):
     cluster = run(checkpoint_and, (end, node, tmp_path / "go"))
-    eventually(kept_by(cluster, run_folder).joinpath("ready").exists)
+    eventually(kept_by(cluster).joinpath("ready").exists)
     (tmp_path / "go").touch()
     failure_of(cluster)
     assert content(cluster.run_dir / "output") == CHECKPOINT
