@@ -147,14 +147,6 @@ def test_an_interrupt_stops_all_and_keeps_what_has_returned(parallel, tmp_path):
 
 
 @pytest.mark.back_ends("local")
-def test_a_run_that_takes_too_long_has_failed(parallel):
-    results = parallel(lambda args, ctx: threading.Event().wait(args), [60, 0], timeout=15.0, raise_failures=False)
-    assert results.failures[0].kind == "timed out"
-    assert "timeout=15" in results.failures[0].message
-    assert results[1] is False
-
-
-@pytest.mark.back_ends("local")
 def test_what_cannot_be_sent_is_refused_before_anything_begins(parallel, tmp_path):
     lock = threading.Lock()
     with pytest.raises(tfos_lab.errors.PayloadError, match="lock"):

@@ -1,4 +1,4 @@
-"""Nodes and runs that hang, on this machine: their rows say where, and their stacks are shown; some fail their run."""
+"""Nodes and runs that hang or are late, on this machine: where they are is told, and some fail their run."""
 
 from __future__ import annotations
 
@@ -111,7 +111,8 @@ def run_script(folder):
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
-    """What each of three calls came to, which were at once: each waits until one of its nodes hangs."""
+    """What calls came to, which were at once: each waits until one of its nodes hangs, or takes too long."""
+    late = {**HERE, "show": False, "timeout": 10.0, "raise_failures": False}
     folder = tmp_path_factory.mktemp("ended")
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor() as pool:
         patch.setenv("TFOS_LAB_RUNS", str(folder))
@@ -119,6 +120,7 @@ def ended(tmp_path_factory):
             "parallel": pool.submit(tfos_lab.parallel, hang_at_one, [0, 1], **ALONE),
             "search": pool.submit(tfos_lab.search, hang_at_one, {"x": [0, 1, 2]}, **ALONE),
             "run_script": pool.submit(run_script, folder),
+            "late": pool.submit(tfos_lab.parallel, hang_at_one, [0, 1], **late),
         }
 
 
@@ -149,3 +151,9 @@ def test_a_script_that_hangs_has_failed(ended):
         ended["run_script"].result()
     assert (caught.value.node, caught.value.kind) == ("worker:0", "Hung")
     assert caught.value.message.endswith('train.py", line 3')
+
+
+def test_a_run_that_takes_too_long_has_failed(ended):
+    [failure] = ended["late"].result().failures.values()
+    assert (failure.run, failure.kind) == (1, "timed out")
+    assert "timeout=10" in failure.message
