@@ -26,7 +26,7 @@ def search(back_end, spark):
     return lambda map_fun, space, **options: tfos_lab.search(map_fun, space, **{**defaults, **options})
 
 
-@pytest.mark.back_ends("local", "standalone")
+@pytest.mark.back_ends("local")
 def test_a_grid_is_searched_and_a_failure_is_a_row(search, capfd):
     found = search(fit, {"x": range(4)}, args={"lr": 0.1}, show=True)
     assert (found.metric, found.best.params, found.best.metric, found.best.value) == ("loss", {"x": 2}, 1 / 3, 2)

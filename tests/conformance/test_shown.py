@@ -70,7 +70,7 @@ def plot(_args, ctx):
     return plt.get_fignums()
 
 
-@pytest.mark.back_ends("local", "standalone")
+@pytest.mark.back_ends("local")
 def test_what_pyplot_shows_on_a_node_comes_home_too(run, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")  # as in a notebook's kernel
     cluster = run(plot, None, cluster_size=1)

@@ -456,10 +456,6 @@ def test_where_no_run_folder_can_be_made_a_sentence_names_the_variable(run, monk
         run("%%tfos local=inline\n1")
 
 
-def test_an_inline_cell_prints_here(said):
-    assert "hello" in said("%%tfos local=inline args=2\nprint('hello')")
-
-
 def test_output_can_be_silenced_and_braces_of_the_line_are_not_expanded(here, run):
     run("x = 1")
     assert here("args", "args={'a':'$HOME{x}'}") == {"a": "$HOME{x}"}
