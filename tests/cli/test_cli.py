@@ -1,7 +1,5 @@
 """The command line: what each command prints, what it starts, and how it ends."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """DataFrames as TFRecord files under TensorFlowOnSpark's names."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest

@@ -1,7 +1,5 @@
 """`TFCluster`: what a program sees of its cluster, when its calls return, and what they raise."""
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import json

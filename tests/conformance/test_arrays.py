@@ -1,7 +1,5 @@
 """Data of this process: pandas' DataFrames and NumPy's arrays are fed, and answered, as Spark's DataFrames are."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Feeding a cluster from Spark: each row exactly once per epoch, equal ends, and what happens when a query fails."""
 
-from __future__ import annotations
-
 import psutil
 import pytest
 

@@ -1,7 +1,5 @@
 """Inference: nodes answer for the rows of a DataFrame, and the results are beside the rows, in order."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Inference over Python objects: one result for each element of an RDD, of any type, in order."""
 
-from __future__ import annotations
-
 import functools
 import threading
 import time

@@ -1,7 +1,5 @@
 """A module beside the notebook reaches nodes that do not have it, and each run has it as it is on disk."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.quick import QUICK_ENV

@@ -1,7 +1,5 @@
 """`tfos_lab.parallel` on every launcher: results in order, failures told apart, retries, stops."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

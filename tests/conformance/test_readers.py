@@ -1,7 +1,5 @@
 """Which nodes read rows: with parameter servers, and when functions leave rows unread."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.eventually import eventually

@@ -1,8 +1,6 @@
 """Running a function on a cluster, on every back end: context, output and results of nodes."""
 # ruff: noqa: T201 - what nodes print is what is tested
 
-from __future__ import annotations
-
 import getpass
 import json
 import os

@@ -1,7 +1,5 @@
 """`tfos_lab.search`: grids, halving, failures, sizes, rows, and what is told where a search makes no sense."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """What nodes show with `ctx.show`, on every back end: it comes home as it was, and is kept in the run."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

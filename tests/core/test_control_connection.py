@@ -3,8 +3,6 @@
 The bounds on what strangers cost are those of docs/security.md.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

@@ -1,7 +1,5 @@
 """`tfos_lab.start` and `run_cell`: the Python side of interactive clusters, on real nodes."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Why training is as slow as it is: verdicts from figures, right where they allow one and silent where they do not."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Which GPUs each node gets on this machine and on executors, and what is said where there are too few."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Runs that are kept at an address, and their history: here on ``local://``, a file system of fsspec."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """The history of runs: read from their folders, found by what people call them, and removed if asked."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

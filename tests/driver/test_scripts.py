@@ -1,7 +1,5 @@
 """`tfos_lab.run_script`: what is refused, what each node gets, what travels, and the versions of the output."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

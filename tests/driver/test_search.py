@@ -1,7 +1,5 @@
 """Searches: which points are tried, which trials go on, which is best, and what is refused before anything begins."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import pickle

@@ -1,7 +1,5 @@
 """The state machine of a cluster, from the first reservation to the last shutdown: messages in, effects out."""
 
-from __future__ import annotations
-
 import pytest
 
 from tfos_lab import ClusterConfig

@@ -5,8 +5,6 @@ those that may happen to any cluster. What does not fit a row has a test of its 
 """
 # ruff: noqa: T201, E501 - functions print what is looked for; a row of the page is one line
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

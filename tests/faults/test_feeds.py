@@ -1,7 +1,5 @@
 """Feeds that are slow, end early or come too late, and files that are read again: what is no fault, or no row's."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

@@ -1,7 +1,5 @@
 """Nodes and runs that hang or are late, on this machine: where they are is told, and some fail their run."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

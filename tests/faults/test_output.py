@@ -3,8 +3,6 @@
 The nodes are on this machine; some tests make them believe that it is another one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Sessions, masters and executors that go, on Spark clusters of a test's own; and folders that are not shared."""
 
-from __future__ import annotations
-
 import socket
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Each fault of the table, done to a real cluster on each of its back ends; and the page that the table writes."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What is done with files through TensorFlow, to be answered as TensorFlow's own file system does."""
 
-from __future__ import annotations
-
 from tests.support.lazy import Lazy
 
 tf = Lazy("tensorflow")

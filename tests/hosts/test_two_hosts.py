@@ -1,7 +1,5 @@
 """What every user does, on two hosts with two networks. One resolves its own name to 127.0.1.1, as Debian has it."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Functions that nodes run in the tests of `tfos_lab.ml`, without TensorFlow; nodes import this module."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

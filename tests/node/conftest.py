@@ -4,8 +4,6 @@ Tests send the driver's messages and look at what comes back: ``run(map_fun, arg
 node.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 """The agent: one node from its reservation to its shutdown, whatever its function, its driver and its host do."""
 # ruff: noqa: T201 - what nodes print is what is tested
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Nodes with uneven datasets of their own: with ``ctx.even`` they train as one process, without it they are told."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Rows on their way from tasks into a node's spool: both ways in, who is let in, what strangers take, what counts."""
 
-from __future__ import annotations
-
 import contextlib
 import select
 import socket

@@ -1,7 +1,5 @@
 """Files of a node on their way to the notebook: which are listed, when, how they are kept, and the event files."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

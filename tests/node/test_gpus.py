@@ -1,7 +1,5 @@
 """Which GPUs of its host a node reserves: none that others hold, until these end."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Keras on several nodes through what ``ctx`` offers: the same as one process, with callbacks, and what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq

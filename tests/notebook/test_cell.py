@@ -1,7 +1,5 @@
 """A ``%%tfos`` cell: its body as a function, the names that it takes along, and its way to the nodes and back."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

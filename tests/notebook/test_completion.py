@@ -1,7 +1,5 @@
 """Tab on the lines of ``%%tfos`` and ``%tfos``; Tab and Shift-Tab in a cell's body, as a real kernel answers."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Our routes in a real Jupyter server: who has access, what is forwarded, what is removed, and what garbage gets."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

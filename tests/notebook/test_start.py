@@ -1,7 +1,5 @@
 """`tfos_lab.run` and `tfos_lab.start` in a notebook: shown as a cell's cluster is."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """`tfos_lab.gfile` on a real HDFS: it answers as TensorFlow's own file system does, and shows no half-written file."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import signal

@@ -1,7 +1,5 @@
 """Files on servers of S3's, Azure's and Google's protocols: TensorFlow's own calls, keys of sessions, wrong ones."""
 
-from __future__ import annotations
-
 import os
 import re
 from contextlib import ExitStack, suppress

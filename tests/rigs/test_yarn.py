@@ -3,8 +3,6 @@
 What is as on every other back end is in `tests/conformance`; whole programs with their files are in `test_programs.py`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import getpass
 import os

@@ -1,7 +1,5 @@
 """`tfos_lab.predict` with small models on a real Spark: Keras objects, files, and SavedModels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

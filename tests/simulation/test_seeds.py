@@ -1,7 +1,5 @@
 """Seeds of the simulation: many each time, and one line for each fault that it has found; see README.md."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.simulation.invariants import problems

@@ -1,7 +1,5 @@
 """The check for leftovers finds what is ours, and only that."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
