@@ -3,15 +3,7 @@
 import gc
 
 import pytest
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DoubleType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import ArrayType, BinaryType, DoubleType, LongType, StringType, StructField, StructType
 
 from tfos_lab.compat import dfutil
 from tfos_lab.errors import ConfigError

@@ -20,18 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults.declare import (
-    CONNECT,
-    HERE,
-    LOCAL,
-    STANDALONE,
-    elsewhere,
-    fails,
-    fault,
-    goes_on,
-    heading,
-    raises,
-)
+from tests.faults.declare import CONNECT, HERE, LOCAL, STANDALONE, elsewhere, fails, fault, goes_on, heading, raises
 from tests.faults.scene import executors, processes_of_spark, wait_forever, waits_for
 from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
@@ -132,10 +121,7 @@ def a_metric_is_nan(scene):
     scene.run(diverge, on_nan="stop")
 
 
-@fault(
-    "it raises because another node has gone",
-    fails("chief:0", "Exited", "exited with code 7"),
-)
+@fault("it raises because another node has gone", fails("chief:0", "Exited", "exited with code 7"))
 def the_function_raises_as_its_peer_has_gone(scene):
     def meet(path, ctx):
         if ctx.is_chief:
@@ -214,7 +200,7 @@ def an_agent_is_stopped(scene):
 
 
 elsewhere(
-    "a node has started daemons, in sessions of their own | nothing | 1.5 s for those that ignore SIGTERM | none of them, after success, failure and stop | tests/faults/test_descendants.py::test_nothing_that_a_node_has_started_survives_the_run",
+    "a node has started daemons, in sessions of their own | nothing | 1.5 s for those that ignore SIGTERM | none of them, after success, failure and stop | tests/faults/test_descendants.py::test_nothing_that_a_node_has_started_survives_the_run"
 )
 
 
@@ -248,7 +234,7 @@ def fork_server_of(process):
 
 
 elsewhere(
-    "many kernels, and runs that failed, leave small files in `/tmp/tfos_lab-<uid>` | nothing |  | your nodes' starts remove them, in 0.2 s each: locks and logs of fork servers after an hour, notes and temporary folders after a day | tests/node/test_forkserver.py::test_thousands_of_entries_go",
+    "many kernels, and runs that failed, leave small files in `/tmp/tfos_lab-<uid>` | nothing |  | your nodes' starts remove them, in 0.2 s each: locks and logs of fork servers after an hour, notes and temporary folders after a day | tests/node/test_forkserver.py::test_thousands_of_entries_go"
 )
 
 
@@ -628,7 +614,7 @@ def a_python_worker_is_killed_in_a_feed(scene):
 
 
 elsewhere(
-    "rows move slowly | progress; no time-out |  | everything | tests/faults/test_feeds.py::test_a_feed_that_is_slow_is_not_taken_for_one_that_is_stuck",
+    "rows move slowly | progress; no time-out |  | everything | tests/faults/test_feeds.py::test_a_feed_that_is_slow_is_not_taken_for_one_that_is_stuck"
 )
 
 
@@ -782,7 +768,7 @@ def a_record_that_spark_reads_is_damaged(scene):
 
 
 elsewhere(
-    "a result is large (2 GiB at most) | nothing: it comes as a file of the run's folder and is mapped, so that arrays take memory where they are looked at |  | everything | tests/faults/test_output.py::test_a_large_result_comes_in_pieces_where_the_run_s_folder_is_on_another_disk",
+    "a result is large (2 GiB at most) | nothing: it comes as a file of the run's folder and is mapped, so that arrays take memory where they are looked at |  | everything | tests/faults/test_output.py::test_a_large_result_comes_in_pieces_where_the_run_s_folder_is_on_another_disk"
 )
 
 
@@ -955,9 +941,7 @@ def executors_lack_pyarrow(scene):
 
 
 @fault(
-    "executors change after they were looked at",
-    raises(ExecutorMismatch, "127.0.0.1: lacks pyarrow"),
-    on=(STANDALONE,),
+    "executors change after they were looked at", raises(ExecutorMismatch, "127.0.0.1: lacks pyarrow"), on=(STANDALONE,)
 )
 def executors_change(scene):
     with scene.run(lambda: None) as first:
