@@ -14,15 +14,10 @@ import pytest
 import tfos_lab
 from tfos_lab.errors import ConfigError
 
-
-def keywords_of(function):
-    parameters = inspect.signature(function).parameters.values()
-    return {one.name: one.default for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
-
-
 # Of `tfos_lab.run`, with their defaults; session and rows are no options, and neither is whether it is shown.
 OTHERS = ("spark", "data", "validation", "show")
-OPTIONS = {name: default for name, default in keywords_of(tfos_lab.run).items() if name not in OTHERS}
+KEYWORDS = [one for one in inspect.signature(tfos_lab.run).parameters.values() if one.kind is one.KEYWORD_ONLY]
+OPTIONS = {one.name: one.default for one in KEYWORDS if one.name not in OTHERS}
 
 
 def problems_of(**options: Any) -> list[str]:

@@ -179,26 +179,15 @@ def test_the_driver_is_asked_for_the_node_s_gpus_only(monkeypatch, tmp_path):
 # ---- on Spark --------------------------------------------------------------------------------------------------------
 
 
-def executor_conf(host):
-    return {f"spark.executorEnv.{name}": value for name, value in host.items()}
-
-
-def worker_resources(script):
-    return {"spark.worker.resource.gpu.amount": "4", "spark.worker.resource.gpu.discoveryScript": str(script)}
-
-
-def session_resources():
-    return {"spark.executor.resource.gpu.amount": "4", "spark.task.resource.gpu.amount": "1"}
-
-
 @pytest.fixture(scope="module")
 def gpu_cluster(tmp_path_factory):
     """A standalone worker with four cores, and four GPUs that its discovery script finds."""
     folder = tmp_path_factory.mktemp("gpu-cluster")
-    script = discovery_script(folder, "4", "5", "6", "7")
+    script = str(discovery_script(folder, "4", "5", "6", "7"))
+    conf = {"spark.worker.resource.gpu.amount": "4", "spark.worker.resource.gpu.discoveryScript": script}
     with pytest.MonkeyPatch.context() as environ:
         environ.delenv("CUDA_VISIBLE_DEVICES", raising=False)  # executors inherit it
-        with standalone_cluster(folder, workers=1, cores=4, conf=worker_resources(script)) as cluster:
+        with standalone_cluster(folder, workers=1, cores=4, conf=conf) as cluster:
             yield cluster
 
 
@@ -208,7 +197,8 @@ def start_on(spark):
 
 
 def test_spark_s_own_assignment_counts_on_standalone(gpu_cluster, new_spark, found_in):
-    spark = new_spark(gpu_cluster.master_url, conf={**session_resources(), "spark.executor.cores": "4"})
+    conf = {"spark.executor.resource.gpu.amount": "4", "spark.task.resource.gpu.amount": "1"}
+    spark = new_spark(gpu_cluster.master_url, conf={**conf, "spark.executor.cores": "4"})
     with start_on(spark) as start:
         start(see, str(found_in), cluster_size=4, num_ps=1).wait(timeout=120)
         found = findings(found_in)
@@ -221,8 +211,8 @@ def test_spark_s_own_assignment_counts_on_standalone(gpu_cluster, new_spark, fou
 
 
 def test_executors_deal_out_their_host_s_gpus_where_spark_assigns_none(gpu_cluster, new_spark, tmp_path, found_in):
-    host = fake_gpus(tmp_path / "host", 5)
-    spark = new_spark(gpu_cluster.master_url, conf={**executor_conf(host), "spark.executor.cores": "2"})
+    conf = {f"spark.executorEnv.{name}": value for name, value in fake_gpus(tmp_path / "host", 5).items()}
+    spark = new_spark(gpu_cluster.master_url, conf={**conf, "spark.executor.cores": "2"})
     with start_on(spark) as start:
         start(see, str(found_in), cluster_size=3, evaluator=True).wait(timeout=120)
         found = findings(found_in)

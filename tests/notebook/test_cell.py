@@ -349,17 +349,13 @@ def test_a_function_that_fails_before_rows_are_fed_is_what_the_cell_reports(run,
         run("%%tfos local=processes data=rows\nraise ValueError('no')")
 
 
-def press_stop():
-    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-
-
 def press_when(*facts):
     """Press ■ as soon as a fact is true, and again for the next one."""
 
     def press():
         for fact in facts:
             eventually(fact)
-            press_stop()
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     threading.Thread(target=press, daemon=True).start()
 
