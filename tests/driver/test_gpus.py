@@ -119,7 +119,7 @@ def test_independent_runs_take_turns_on_the_gpus(host, tmp_path):
 
 def test_runs_of_two_callers_wait_for_one_another_s_gpus(host, tmp_path):
     options = {"local": "processes", "env": QUICK_ENV, "gpus": 4, "retries": 0}
-    held = str(tmp_path), 5.0  # longer than an agent waits for GPUs whose node has just ended
+    held = str(tmp_path), 3.5  # longer than an agent waits for GPUs whose node has just ended
 
     def call(name):
         return list(tfos_lab.parallel(occupy, [held], name=name, **options))
