@@ -3,6 +3,7 @@
 import psutil
 import pytest
 
+from tests.support.processes import gone
 from tfos_lab.errors import ConfigError, FeedError, NodeFailed
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
@@ -194,8 +195,7 @@ def test_a_query_that_fails_in_the_middle_fails_the_feed_with_its_cause(run, fra
     assert cluster.state == "failed"
     with pytest.raises((NodeFailed, FeedError), match="no such digit"):
         cluster.wait(timeout=60)
-    _, alive = psutil.wait_procs(processes, 20.0)
-    assert alive == []
+    assert gone(processes)
     assert spark.range(3).count() == 3
 
 
