@@ -14,7 +14,6 @@ def _folders(tmp_path, monkeypatch):
 
 @pytest.fixture
 def nodes():
-    """The nodes, which a test plays."""
     return FakeNodes()
 
 

@@ -18,7 +18,6 @@ from tfos_lab.errors import ConfigError, NotEnoughGpus
 
 @pytest.fixture
 def host(monkeypatch, tmp_path):
-    """This machine has four GPUs."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     environ = fake_gpus(tmp_path / "host", 4)
     for name, value in environ.items():
@@ -34,7 +33,6 @@ def run(host):
 
 @pytest.fixture
 def found_in(tmp_path):
-    """An empty folder."""
     folder = tmp_path / "found"
     folder.mkdir()
     return folder

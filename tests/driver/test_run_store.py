@@ -25,7 +25,6 @@ HERE = {"local": "processes", "env": QUICK_ENV}
 
 @pytest.fixture
 def store(tmp_path):
-    """An address that holds no runs yet."""
     return f"local://{tmp_path}/store"
 
 

@@ -22,7 +22,6 @@ from tfos_lab.errors import ConfigError
 
 @pytest.fixture(scope="module")
 def some(tmp_path_factory):
-    """Runs of every kind."""
     folder = tmp_path_factory.mktemp("runs")
     write_some(folder)
     return folder
@@ -342,12 +341,8 @@ def five(tmp_path):
     return place
 
 
-def nothing(args, ctx):
-    """Return at once."""
-
-
 def run(**options):
-    with tfos_lab.run(nothing, local="inline", name="new", **options) as cluster:
+    with tfos_lab.run(lambda: None, local="inline", name="new", **options) as cluster:
         cluster.wait()
 
 

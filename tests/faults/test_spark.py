@@ -24,7 +24,6 @@ QUICK = {"env": QUICK_ENV, "grace": 1.0}
 
 @pytest.fixture
 def doomed(tmp_path):
-    """A standalone cluster of this test's own."""
     with run_standalone_cluster(tmp_path / "doomed", workers=1) as cluster:
         yield cluster
 

@@ -34,7 +34,6 @@ def keep_nothing(args, ctx):
 
 
 def fail(args, ctx):
-    """Raise an error."""
     raise ValueError("no such weights")
 
 

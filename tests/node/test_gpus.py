@@ -10,7 +10,6 @@ from tfos_lab.core import messages as m
 
 @pytest.fixture(autouse=True)
 def host(monkeypatch, tmp_path):
-    """Three GPUs."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     for name, value in fake_gpus(tmp_path / "host", 3).items():
         monkeypatch.setenv(name, value)

@@ -26,7 +26,6 @@ def _registered():
 
 @pytest.fixture
 def base(yarn, tmp_path):
-    """An empty directory on HDFS."""
     address = f"{yarn.hdfs}{tmp_path}"
     gfile.makedirs(address)
     return address
