@@ -13,8 +13,6 @@ kills its JVM uses ``new_spark`` instead. Where several processes share the test
 (`_group_of`).
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

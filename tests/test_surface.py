@@ -1,7 +1,5 @@
 """The names that programs outside this repository use, with their signatures, and what they are promised to do."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re

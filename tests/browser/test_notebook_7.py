@@ -13,10 +13,7 @@ expect.set_options(timeout=60_000)
 
 # They are raised by Notebook 7.6 while its page loads, without our extension too; the second one as its file browser
 # opens the page's path, where that comes before the command.
-NOT_OURS = {
-    "Cannot read properties of undefined (reading 'schema')",
-    "Command 'filebrowser:open-path' not registered.",
-}
+NOT_OURS = {"Cannot read properties of undefined (reading 'schema')", "Command 'filebrowser:open-path' not registered."}
 
 CELLS = {
     "load": """%load_ext tfos_lab

@@ -77,10 +77,6 @@ def toast(notebook: Notebook, text: str) -> Locator:
     return notebook.page.locator(".Toastify__toast").filter(has_text=text)
 
 
-def active_cell(notebook: Notebook) -> Locator:
-    return notebook.page.locator(".jp-Notebook .jp-Cell.jp-mod-active")
-
-
 def test_a_cluster_of_forty_nodes_fits_and_is_stopped_from_anywhere(notebook: Notebook, wide: Wide) -> None:
     shown = card(notebook, "mnist")
     expect(shown).to_contain_text("40/40 nodes")
@@ -142,7 +138,8 @@ def test_the_card_of_a_run_leads_to_its_cell(notebook: Notebook) -> None:
     expect(notebook.output(TRAIN_CELL)).not_to_be_in_viewport()
     shown.get_by_role("button", name="Show the cell of quick in train.ipynb").click()
     expect(notebook.output(TRAIN_CELL)).to_be_in_viewport()
-    expect(active_cell(notebook)).to_contain_text("name=quick background")
+    active = notebook.page.locator(".jp-Notebook .jp-Cell.jp-mod-active")
+    expect(active).to_contain_text("name=quick background")
 
 
 def test_a_background_run_that_ends_is_notified(notebook: Notebook, rig: JupyterRig) -> None:

@@ -12,15 +12,7 @@ from playwright.sync_api import expect
 
 from tests.support.axe import violations_in
 from tests.support.stage import Stage
-from tests.support.staged_views import (
-    COMPUTE,
-    HUNG,
-    INPUT,
-    Staged,
-    make_hang,
-    reports_of,
-    staged_cluster,
-)
+from tests.support.staged_views import COMPUTE, HUNG, INPUT, Staged, make_hang, reports_of, staged_cluster
 from tfos_lab.core import messages as m
 from tfos_lab.driver.shown import ShownFiles
 from tfos_lab.notebook.display.card import NodeStacks, render_stacks

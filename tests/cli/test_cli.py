@@ -1,7 +1,5 @@
 """The command line: what each command prints, what it starts, and how it ends."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -13,6 +11,7 @@ from tests.support.daemon import Daemon
 from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.kernels import Kernels
 from tests.support.lazy import Lazy
+from tests.support.processes import gone
 from tests.support.quick import QUICK_ENV
 from tfos_lab import demo
 from tfos_lab.cli import COMMANDS, main
@@ -112,7 +111,7 @@ def test_an_interrupt_ends_demo_and_its_kernel(tmp_path):
     assert demo.returncode == 130
     assert output.endswith("interrupted\n")
     assert "Traceback" not in output
-    eventually(lambda: not Path("/proc", pid.read_text()).exists())
+    assert gone([int(pid.read_text())])
 
 
 def test_demo_reports_missing_java_before_anything_starts(capsys, monkeypatch):

@@ -1,7 +1,5 @@
 """``tfos-lab run-script``: how nodes are named, and what the exit code says."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

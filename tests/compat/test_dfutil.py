@@ -1,19 +1,9 @@
 """DataFrames as TFRecord files under TensorFlowOnSpark's names."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DoubleType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import ArrayType, BinaryType, DoubleType, LongType, StringType, StructField, StructType
 
 from tfos_lab.compat import dfutil
 from tfos_lab.errors import ConfigError

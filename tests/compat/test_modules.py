@@ -1,7 +1,5 @@
 """Modules of TensorFlowOnSpark without a cluster: TFManager, TFNode, TFSparkNode, compat, gpu_info and util."""
 
-from __future__ import annotations
-
 import getpass
 import ipaddress
 import multiprocessing

@@ -4,8 +4,6 @@
 it on a cluster.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import json

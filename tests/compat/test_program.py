@@ -1,7 +1,5 @@
 """``python -m tfos_lab.compat SCRIPT``, which runs as Python runs it; and the name ``tensorflowonspark`` anywhere."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

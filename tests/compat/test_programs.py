@@ -5,8 +5,6 @@ process costs a JVM and an import of TensorFlow, and their Keras is Keras 2. The
 on YARN, in ``tests/rigs``, with Keras 3, on executors that have no tfos_lab installed.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

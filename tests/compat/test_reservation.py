@@ -1,7 +1,5 @@
 """`reservation`: who knows the secret registers and learns of the others; nobody else is listened to."""
 
-from __future__ import annotations
-
 import pickle
 import socket
 import struct

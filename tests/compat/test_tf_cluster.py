@@ -1,7 +1,5 @@
 """`TFCluster`: what a program sees of its cluster, when its calls return, and what they raise."""
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import json
@@ -331,13 +329,9 @@ def test_an_evaluator_may_finish_within_the_grace_time(run, tmp_path):
     assert (tmp_path / "evaluated").exists()
 
 
-def put_error(args, ctx):
-    ctx.mgr.get_queue("error").put("FAKE: of a thread")
-
-
 def test_what_a_thread_reports_as_an_error_is_raised(run):
     with pytest.raises(NodeFailed, match="FAKE: of a thread"):
-        run(put_error).shutdown()
+        run(lambda args, ctx: ctx.mgr.get_queue("error").put("FAKE: of a thread")).shutdown()
 
 
 # ---- TFParallel ------------------------------------------------------------------------------------------------------

@@ -1,13 +1,11 @@
 """Data of this process: pandas' DataFrames and NumPy's arrays are fed, and answered, as Spark's DataFrames are."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from tests.support.quick import QUICK_ENV
-from tfos_lab.errors import ConfigError, FeedError, NodeFailed, NoSession
+from tfos_lab.errors import FeedError, NodeFailed, NoSession
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
 
@@ -74,15 +72,11 @@ def test_rows_that_cannot_be_fed_are_one_sentence_and_no_traces_in_spark_s_log(r
     assert "Traceback" not in spark_s_log()
     assert "aborting job" not in spark_s_log()
     with pytest.raises(Exception, match="no such row"):
-        spark.sparkContext.parallelize([0], 1).foreach(no_such_row)
+        spark.sparkContext.parallelize([0], 1).foreach(lambda row: {}["no such row"])
     assert "no such row" in spark_s_log(), "of other tasks it has them"
 
 
-def no_such_row(row):
-    raise LookupError("no such row")
-
-
-@pytest.mark.back_ends("local-session", "connect")
+@pytest.mark.back_ends("local-session")
 def test_an_inference_of_arrays_is_a_dataframe(run, frame):
     def total(args, ctx):
         for batch in ctx.dataset(4):
@@ -92,8 +86,6 @@ def test_an_inference_of_arrays_is_a_dataframe(run, frame):
     answers = cluster.inference({"x": np.arange(20, dtype=np.float32).reshape(10, 2)})
     assert answers.dtypes == [("x", "array<float>"), ("total", "float")]
     assert [row.total for row in answers.collect()] == [4.0 * i + 1 for i in range(10)]
-    with pytest.raises(ConfigError, match=r"columns differ in their number of rows \('x' has 2, 'y' has 1\)"):
-        cluster.inference({"x": np.zeros(2), "y": np.zeros(1)})
 
 
 @pytest.mark.back_ends("local")

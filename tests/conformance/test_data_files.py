@@ -1,7 +1,5 @@
 """Rows as files on each node's own disk: every row on one node, and nothing left at the end of the run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

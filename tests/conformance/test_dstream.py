@@ -1,7 +1,5 @@
 """DStreams: each micro-batch is fed as an RDD, until the context is stopped, the nodes want no more, or it fails."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.eventually import eventually

@@ -1,10 +1,9 @@
 """Feeding a cluster from Spark: each row exactly once per epoch, equal ends, and what happens when a query fails."""
 
-from __future__ import annotations
-
 import psutil
 import pytest
 
+from tests.support.processes import gone
 from tfos_lab.errors import ConfigError, FeedError, NodeFailed
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
@@ -196,8 +195,7 @@ def test_a_query_that_fails_in_the_middle_fails_the_feed_with_its_cause(run, fra
     assert cluster.state == "failed"
     with pytest.raises((NodeFailed, FeedError), match="no such digit"):
         cluster.wait(timeout=60)
-    _, alive = psutil.wait_procs(processes, 20.0)
-    assert alive == []
+    assert gone(processes)
     assert spark.range(3).count() == 3
 
 

@@ -1,7 +1,5 @@
 """Training from files that nodes read themselves: the promises of rows from Spark, with and without a session."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

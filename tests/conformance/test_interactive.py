@@ -1,7 +1,5 @@
 """Nodes that wait for cells, wherever they are."""
 
-from __future__ import annotations
-
 import pytest
 
 import tfos_lab

@@ -1,7 +1,5 @@
 """Feeding Python objects: whatever an RDD holds arrives as it is, once per epoch, in batches of `ctx.data_feed`."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The output of a function: models and files are copied to the notebook, from every back end."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,13 +1,11 @@
 """A module beside the notebook reaches nodes that do not have it, and each run has it as it is on disk."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.quick import QUICK_ENV
 
 
-@pytest.mark.back_ends("local", "standalone")
+@pytest.mark.back_ends("standalone")
 def test_a_module_beside_the_notebook_reaches_each_run_as_it_is_on_disk(run, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     file = tmp_path / "helpers_of_a_run.py"

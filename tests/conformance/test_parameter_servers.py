@@ -1,7 +1,5 @@
 """Programs with parameter servers of TensorFlow 1 and Keras 2; those of Keras 3 are the example and the tutorial."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

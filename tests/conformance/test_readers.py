@@ -1,7 +1,5 @@
 """Which nodes read rows: with parameter servers, and when functions leave rows unread."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.eventually import eventually
@@ -9,13 +7,6 @@ from tests.support.findings import findings, leave
 from tfos_lab.errors import ConfigError, FeedError
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
-
-
-def read(times, ctx):
-    """Pass over the rows so many times, however often they are to be read."""
-    for _ in range(times):
-        for _ in ctx.dataset(8):
-            pass
 
 
 @pytest.mark.back_ends("local-session")
@@ -70,16 +61,6 @@ def test_an_evaluator_that_asks_for_rows_is_refused(run, tmp_path):
 
 
 @pytest.mark.back_ends("local-session")
-def test_unread_epochs_are_reported(run, frame):
-    cluster = run(read, 1)
-    cluster.train(frame(50, 50), epochs=2)
-    cluster.wait(timeout=120)
-    names = [node.name for node in cluster.nodes]
-    (note,) = cluster.view().notes
-    assert note.startswith(f"rows were left unread: {', '.join(names)} read 1 of 2 epochs. ")
-
-
-@pytest.mark.back_ends("local-session")
 def test_rows_that_are_cached_are_read_once(run, frame):
     def train(args, ctx):
         cached = ctx.dataset(8).map(lambda row: row["x"]).cache()
@@ -115,16 +96,15 @@ def test_training_that_is_stopped_early_is_told_in_place_of_the_rows_that_it_lef
 
 
 @pytest.mark.back_ends("local-session")
-def test_rows_that_are_read_or_not_wanted_are_not_reported(run, frame):
+def test_rows_that_are_not_wanted_are_not_reported(run, frame):
     def stop(args, ctx):
         next(iter(ctx.dataset(8)))
         ctx.stop_feed()
 
-    for map_fun in (read, stop):
-        cluster = run(map_fun, 2)
-        cluster.train(frame(50, 50), epochs=2)
-        cluster.wait(timeout=120)
-        assert cluster.view().notes == ()
+    cluster = run(stop)
+    cluster.train(frame(50, 50), epochs=2)
+    cluster.wait(timeout=120)
+    assert cluster.view().notes == ()
 
 
 @pytest.mark.back_ends("inline-session", "local-session")

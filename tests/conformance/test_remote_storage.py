@@ -3,8 +3,6 @@
 It is on HDFS with YARN. Elsewhere it is ``local://``, which TensorFlow does not know either.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

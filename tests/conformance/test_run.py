@@ -1,8 +1,6 @@
 """Running a function on a cluster, on every back end: context, output and results of nodes."""
 # ruff: noqa: T201 - what nodes print is what is tested
 
-from __future__ import annotations
-
 import getpass
 import json
 import os
@@ -17,6 +15,7 @@ import psutil
 import pytest
 
 import tfos_lab
+from tests.support.processes import gone
 from tfos_lab.errors import ClusterEnded, NodeFailed, WaitTimeout
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
@@ -310,8 +309,7 @@ def test_a_wait_may_time_out_and_stop_ends_every_process_and_may_be_called_twice
             cluster.wait(timeout=0.3)
         assert cluster.state == "running"
     cluster.stop(grace=1.0)
-    _, alive = psutil.wait_procs(processes, 20.0)
-    assert alive == []
+    assert gone(processes)
     assert cluster.state == "stopped"
     cluster.stop()
     with pytest.raises(ClusterEnded, match="is stopped"):

@@ -1,7 +1,5 @@
 """`tfos_lab.search`: grids, halving, failures, sizes, rows, and what is told where a search makes no sense."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -26,7 +24,7 @@ def search(back_end, spark):
     return lambda map_fun, space, **options: tfos_lab.search(map_fun, space, **{**defaults, **options})
 
 
-@pytest.mark.back_ends("local", "standalone")
+@pytest.mark.back_ends("local")
 def test_a_grid_is_searched_and_a_failure_is_a_row(search, capfd):
     found = search(fit, {"x": range(4)}, args={"lr": 0.1}, show=True)
     assert (found.metric, found.best.params, found.best.metric, found.best.value) == ("loss", {"x": 2}, 1 / 3, 2)
@@ -47,7 +45,7 @@ def test_a_grid_is_searched_and_a_failure_is_a_row(search, capfd):
     assert last.index("\ntrial 2 ") < last.index("\ntrial 1 ") < last.index("\ntrial 0 ") < last.index("\ntrial 3 ")
 
 
-@pytest.mark.back_ends("local", "standalone")
+@pytest.mark.back_ends("local")
 def test_halving_stops_early_what_is_worse(search):
     found = search(endless, {"x": range(3)}, strategy="halving", seed=1, slots=1)
     assert found.best.params == {"x": 0}
@@ -130,8 +128,6 @@ def test_all_trials_are_compared_by_the_same_rows_that_none_is_trained_on(search
     assert sorted([*train, *held_out]) == list(range(40))
     assert len(held_out) == 10
     assert found[1].value == found[0].value
-    with pytest.raises(ConfigError, match="validation=2: a fraction is more than 0 and less than 1"):
-        search(split, {"batch": [4]}, data=rows, validation=2)
     with pytest.raises(ConfigError, match="validation: there are no rows to train on beside these; give data"):
         search(split, {"batch": [4]}, validation=rows)
 

@@ -1,7 +1,5 @@
 """What nodes show with `ctx.show`, on every back end: it comes home as it was, and is kept in the run."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np
@@ -73,7 +71,7 @@ def plot(_args, ctx):
     return left
 
 
-@pytest.mark.back_ends("local", "standalone")
+@pytest.mark.back_ends("local")
 def test_what_pyplot_and_display_show_on_a_node_comes_home_too(run, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")  # as in a notebook's kernel
     cluster = run(plot, None, cluster_size=1)

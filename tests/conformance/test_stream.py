@@ -1,7 +1,5 @@
 """A streaming DataFrame: fed until it is stopped, resumed by the next cluster, each row read exactly once."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """TensorBoard of a run whose chief is on an executor; of others see test_remote_storage.py."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

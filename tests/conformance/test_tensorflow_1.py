@@ -1,7 +1,5 @@
 """Loops of TensorFlow 1: graphs and sessions that are fed from ``ctx.dataset``, and servers between which they run."""
 
-from __future__ import annotations
-
 import pytest
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow, pytest.mark.back_ends("local-session")]

@@ -1,7 +1,5 @@
 """Rows beside those to train on, ``validation=``: read whole, as often as the function likes, and exact for Keras."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal

@@ -1,7 +1,5 @@
 """The working folder of each node, on every back end: what it shows, and what becomes of the files written there."""
 
-from __future__ import annotations
-
 import functools
 import getpass
 import os

@@ -1,7 +1,5 @@
 """The records of live clusters: only valid ones of the user's own live processes are found."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

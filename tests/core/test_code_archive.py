@@ -1,7 +1,5 @@
 """The archive with which tfos_lab is sent to executors: whole, small, and unpacked where only the user can look."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -14,15 +14,10 @@ import pytest
 import tfos_lab
 from tfos_lab.errors import ConfigError
 
-
-def keywords_of(function):
-    parameters = inspect.signature(function).parameters.values()
-    return {one.name: one.default for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
-
-
 # Of `tfos_lab.run`, with their defaults; session and rows are no options, and neither is whether it is shown.
 OTHERS = ("spark", "data", "validation", "show")
-OPTIONS = {name: default for name, default in keywords_of(tfos_lab.run).items() if name not in OTHERS}
+KEYWORDS = [one for one in inspect.signature(tfos_lab.run).parameters.values() if one.kind is one.KEYWORD_ONLY]
+OPTIONS = {one.name: one.default for one in KEYWORDS if one.name not in OTHERS}
 
 
 def problems_of(**options: Any) -> list[str]:
@@ -143,10 +138,7 @@ def test_each_option_refuses_nonsense_by_its_name_and_value_and_all_of_them_toge
         ({"cluster_size": 0}, "cluster_size=0: at least one node is needed"),
         ({"cluster_size": True}, "cluster_size=True: a whole number is needed"),
         ({"num_ps": -1}, "num_ps=-1: cannot be negative"),
-        (
-            {"restarts": 2, "local": "inline"},
-            "restarts=2: inline runs in this very process, which cannot start again",
-        ),
+        ({"restarts": 2, "local": "inline"}, "restarts=2: inline runs in this very process, which cannot start again"),
         (
             {"cluster_size": 2, "num_ps": 1, "evaluator": True},
             "num_ps=1 and evaluator: leaves no node to train in a cluster of 2; ask for cluster_size=3 or more",
@@ -158,10 +150,7 @@ def test_each_option_refuses_nonsense_by_its_name_and_value_and_all_of_them_toge
         ),
         ({"gpus": "some"}, "gpus='some': a whole number of GPUs per node is needed, or 'all' for all nodes to see all"),
         ({"gpus": 0.5}, "gpus=0.5: a whole number of GPUs per node is needed"),
-        (
-            {"gpus": {"boss": 1}},
-            "gpus['boss']: not a job name; there are ps, chief, master, evaluator, worker",
-        ),
+        ({"gpus": {"boss": 1}}, "gpus['boss']: not a job name; there are ps, chief, master, evaluator, worker"),
         ({"gpus": {"worker": 0.5}}, "gpus['worker']=0.5: a whole number of GPUs per node is needed"),
         ({"env": {"A": 1}}, "env['A']: names and values must be strings"),
         ({"env": {"TF_CONFIG": "{}"}}, "env['TF_CONFIG']: is set by tfos_lab on every node"),

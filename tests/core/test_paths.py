@@ -1,7 +1,5 @@
 """Paths as Hadoop resolves them: what `ctx.absolute_path` returns, and what is read and written by a path."""
 
-from __future__ import annotations
-
 import getpass
 from types import SimpleNamespace
 

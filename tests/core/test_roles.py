@@ -1,7 +1,5 @@
 """Which node has which job, in the order of TensorFlowOnSpark."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

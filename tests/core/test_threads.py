@@ -1,7 +1,5 @@
 """`tfos_lab.core.threads`: nothing collects garbage while frames of other threads are looked at."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 

@@ -1,7 +1,5 @@
 """Which versions of packages go together."""
 
-from __future__ import annotations
-
 import pytest
 
 from tfos_lab.core.package_versions import differing, misfits

@@ -3,8 +3,6 @@
 The function runs in this process, and its batches are those of ``ctx.dataset``.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import tempfile
 from decimal import Decimal

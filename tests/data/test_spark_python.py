@@ -1,7 +1,5 @@
 """Which Python Spark's workers run, and what users read where it lacks what is needed."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

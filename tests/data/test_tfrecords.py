@@ -3,8 +3,6 @@
 Tests play Spark: its driver, which begins, commits and aborts jobs, and its tasks, in several attempts.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import gzip
 import os

@@ -1,7 +1,5 @@
 """TFRecord files through a real Spark, classic and Connect, and with TensorFlow as the other reader and writer."""
 
-from __future__ import annotations
-
 import functools
 import getpass
 import gzip

@@ -1,7 +1,5 @@
 """Folders of each test's own, and a cluster whose nodes the test plays: for orchestration, in milliseconds."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.fake_nodes import FakeNodes, make_cluster
@@ -16,7 +14,6 @@ def _folders(tmp_path, monkeypatch):
 
 @pytest.fixture
 def nodes():
-    """The nodes, which a test plays."""
     return FakeNodes()
 
 

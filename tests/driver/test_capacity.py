@@ -1,7 +1,5 @@
 """How many nodes a machine can run, and the resource that limits them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,20 +1,12 @@
 """`tfos_lab.start` and `run_cell`: the Python side of interactive clusters, on real nodes."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest
 
 import tfos_lab
 from tests.support.quick import QUICK_ENV
-from tfos_lab.errors import (
-    CellFailed,
-    ClusterEnded,
-    ConfigError,
-    PayloadError,
-    WaitTimeout,
-)
+from tfos_lab.errors import CellFailed, ClusterEnded, ConfigError, PayloadError, WaitTimeout
 
 
 def test_code_and_functions_run_on_nodes_that_keep_their_names():

@@ -1,7 +1,5 @@
 """The doctor: faults planted on this machine, in Jupyter's folders and on executors are found with their cures."""
 
-from __future__ import annotations
-
 import json
 import socket
 import stat

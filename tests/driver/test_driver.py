@@ -4,8 +4,6 @@ What real nodes do is in `tests/conformance` and `tests/faults`; here are those 
 that a test could tell when.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest

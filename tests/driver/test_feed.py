@@ -1,7 +1,5 @@
 """What can be fed, and what is refused before or while it is fed: arrays, RDDs and files, asked of a real cluster."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import threading

@@ -4,8 +4,6 @@
 their own, and `tests/conformance` what nodes read.
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -3,8 +3,6 @@
 They are stored complete, in their folder and nowhere else, and never beyond their limit.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Which nodes hang, which only wait for them, and which take none of their rows: nodes that the test plays."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

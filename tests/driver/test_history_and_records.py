@@ -25,13 +25,7 @@ from tests.support.recorded_runs import write_run
 from tfos_lab.core import messages as m
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.driver.history import History
-from tfos_lab.driver.state.events import (
-    FeedProgressed,
-    FeedView,
-    MetricsReported,
-    NodeChanged,
-    StateChanged,
-)
+from tfos_lab.driver.state.events import FeedProgressed, FeedView, MetricsReported, NodeChanged, StateChanged
 
 pytestmark = pytest.mark.leaves_nothing
 

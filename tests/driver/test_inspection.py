@@ -1,7 +1,5 @@
 """Where nodes are and what they spend their time on: stacks and profiles, of nodes that the test plays."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 
 import pytest

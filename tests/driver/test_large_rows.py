@@ -1,7 +1,5 @@
 """Rows of megabytes on a Spark whose own limit is lowered from 2 GiB to 8 MB."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

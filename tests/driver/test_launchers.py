@@ -1,7 +1,5 @@
 """Nodes on executors under settings of Spark that change how tasks run, and parameter servers beside the driver."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The driver's copy of the logs, of nodes that the test plays: whole in files within their limits, without noise."""
 
-from __future__ import annotations
-
 import re
 import stat
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Independent runs: which wait, go on and have ended, and what they returned."""
 
-from __future__ import annotations
-
 import argparse
 import pickle
 import re

@@ -1,7 +1,5 @@
 """Runs that are kept at an address, and their history: here on ``local://``, a file system of fsspec."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -27,7 +25,6 @@ HERE = {"local": "processes", "env": QUICK_ENV}
 
 @pytest.fixture
 def store(tmp_path):
-    """An address that holds no runs yet."""
     return f"local://{tmp_path}/store"
 
 

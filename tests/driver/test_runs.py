@@ -1,7 +1,5 @@
 """The history of runs: read from their folders, found by what people call them, and removed if asked."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -24,7 +22,6 @@ from tfos_lab.errors import ConfigError
 
 @pytest.fixture(scope="module")
 def some(tmp_path_factory):
-    """Runs of every kind."""
     folder = tmp_path_factory.mktemp("runs")
     write_some(folder)
     return folder
@@ -344,12 +341,8 @@ def five(tmp_path):
     return place
 
 
-def nothing(args, ctx):
-    """Return at once."""
-
-
 def run(**options):
-    with tfos_lab.run(nothing, local="inline", name="new", **options) as cluster:
+    with tfos_lab.run(lambda: None, local="inline", name="new", **options) as cluster:
         cluster.wait()
 
 

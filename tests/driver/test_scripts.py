@@ -1,7 +1,5 @@
 """`tfos_lab.run_script`: what is refused, what each node gets, what travels, and the versions of the output."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -83,10 +81,7 @@ def run():
         ({"nodes": [{"params": {"x": "{data_dir}"}}]}, "a parameter names {data_dir}, but there is no data"),
         ({"epochs": 0}, "epochs=0: at least one is needed"),
         ({"keep_versions": 0}, "keep_versions=0: a whole number from 1 on is needed, or None to keep all"),
-        (
-            {"output_dir": "hdfs://host/models"},
-            "output_dir='hdfs://host/models': versions are kept in a folder",
-        ),
+        ({"output_dir": "hdfs://host/models"}, "output_dir='hdfs://host/models': versions are kept in a folder"),
         ({"output_dir": "/proc/self/models"}, "it cannot be made"),
         # Files that do not travel.
         ({"files": ["*.yaml"]}, "matches"),
@@ -133,10 +128,7 @@ PARAMS = {
     "low": -1,
     "text": "-x",
 }
-WORDS = [
-    *("--name", "a b", "--verbose", "--units", "64", "32"),
-    *("--opts", '{"a": [1]}', "--low", "-1", "--text=-x"),
-]
+WORDS = [*("--name", "a b", "--verbose", "--units", "64", "32"), *("--opts", '{"a": [1]}', "--low", "-1", "--text=-x")]
 
 
 def test_each_node_runs_the_file_with_its_role_and_its_parameters_as_words(write, run, tmp_path):

@@ -1,7 +1,5 @@
 """Searches: which points are tried, which trials go on, which is best, and what is refused before anything begins."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import pickle
@@ -119,21 +117,13 @@ def test_random_points_are_all_different_within_their_bounds_and_the_same_for_a_
         ("lr", {}, "space is a str: a dict of names and values"),
         ({"lr": []}, {}, "space['lr'] is empty: it needs at least one value"),
         ({3: [1]}, {}, "space[3]: the name of a parameter has to be a string"),
-        (
-            {"lr": itertools.count()},
-            {},
-            "space['lr'] is a count: a list of values, a range, or",
-        ),
+        ({"lr": itertools.count()}, {}, "space['lr'] is a count: a list of values, a range, or"),
         ({"a": [1]}, {"strategy": "gird"}, "strategy='gird': did you mean 'grid'? there are grid, random, halving"),
         ({"a": [1]}, {"trials": 0}, "trials=0: a whole number from 1 on is needed"),
         ({"a": [1]}, {"mode": "minimum"}, "mode='minimum': did you mean 'min'? there are min, max"),
         ({"a": [1]}, {"retries": -1}, "retries=-1"),
         ({"a": [1]}, {"reduction": 1}, "reduction=1: a whole number from 2 on is needed"),
-        (
-            {"a": tfos_lab.search.uniform(0, 1)},
-            {"strategy": "grid"},
-            "there is no end of values for a",
-        ),
+        ({"a": tfos_lab.search.uniform(0, 1)}, {"strategy": "grid"}, "there is no end of values for a"),
         ({"a": tfos_lab.search.uniform(0, 1)}, {}, "say how many to try, such as trials=20"),
         ({"a": range(1000), "b": range(1000)}, {}, "space has 1,000,000 points: say how many to try"),
         ({"a": [1]}, {"args": 5}, "args=5: a dict, or an argparse.Namespace, is needed"),

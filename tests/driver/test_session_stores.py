@@ -3,8 +3,6 @@
 What is seen is which client is opened, and with what; `tests.rigs.test_stores` has servers.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

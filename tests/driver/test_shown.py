@@ -1,7 +1,5 @@
 """What is kept of what nodes show, and what no node of ours shows."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

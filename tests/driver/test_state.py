@@ -1,7 +1,5 @@
 """The state machine of a cluster, from the first reservation to the last shutdown: messages in, effects out."""
 
-from __future__ import annotations
-
 import pytest
 
 from tfos_lab import ClusterConfig
@@ -127,13 +125,6 @@ def test_an_evaluator_goes_on_for_as_long_as_it_is_given_also_after_the_others()
 
 
 ORPHANED = m.Outcome(kind="exited", message="the process it was forked from has ended", exit_code=-9, orphaned=True)
-
-
-def test_a_child_that_ended_with_its_fork_server_was_lost_if_its_executor_has_ended():
-    play = Play(cluster_size=2).all_run().end(1, ORPHANED)
-    assert play.states()["worker:0"] == "running"
-    play.cluster_state.lose(1, "its executor has ended", play.now_s)
-    assert (play.cluster_state.causes.first.node, play.cluster_state.causes.first.kind) == ("worker:0", "Lost")
 
 
 def test_what_follows_from_the_end_of_an_executor_waits_for_spark_s_reason():

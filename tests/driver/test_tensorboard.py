@@ -1,7 +1,5 @@
 """A cluster as other processes see it: TensorBoard at an address with a token, the cluster's record, and Stop."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

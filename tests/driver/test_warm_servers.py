@@ -1,7 +1,5 @@
 """Fork servers that outlive kernels: who finds them, what does not go from one kernel to the next, and how they end."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

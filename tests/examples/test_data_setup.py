@@ -1,7 +1,5 @@
 """``examples/mnist/data_setup.py``: the files that it writes."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pyarrow.parquet
 import pytest

@@ -1,7 +1,5 @@
 """What the examples say of themselves."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The MNIST programs of ``examples/``, on local Spark; on YARN, ``tests/rigs`` gives programs to spark-submit."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The text program of ``examples/``: both running modes."""
 
-from __future__ import annotations
-
 import re
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The Titanic's programs of ``examples/``, one after the other."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

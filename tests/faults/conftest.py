@@ -1,7 +1,5 @@
 """What goes wrong, done on purpose, to real clusters; with a quick TensorFlow their fork servers are warm at once."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.faults.scene import Scene

@@ -3,8 +3,6 @@
 Nodes import this module, as they import the table, whose functions they run: it imports little.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

@@ -5,8 +5,6 @@ those that may happen to any cluster. What does not fit a row has a test of its 
 """
 # ruff: noqa: T201, E501 - functions print what is looked for; a row of the page is one line
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os
@@ -22,18 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults.declare import (
-    CONNECT,
-    HERE,
-    LOCAL,
-    STANDALONE,
-    elsewhere,
-    fails,
-    fault,
-    goes_on,
-    heading,
-    raises,
-)
+from tests.faults.declare import CONNECT, HERE, LOCAL, STANDALONE, elsewhere, fails, fault, goes_on, heading, raises
 from tests.faults.scene import executors, processes_of_spark, wait_forever, waits_for
 from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
@@ -106,7 +93,7 @@ heading("Processes and hosts", "fault", "you see", "after", "left")
     "the function raises",
     fails("worker:0", "ValueError", 'the forty-second row is odd … raise ValueError("the forty-second row is odd")'),
     page="`ValueError` with the node's traceback and your lines; what it caused elsewhere in one line | 0.3 s | output of all nodes, other clusters",
-    on=(HERE, STANDALONE, CONNECT),
+    on=(HERE, STANDALONE),
     chaos=True,
     chaos_options={"raises": True},
 )
@@ -134,10 +121,7 @@ def a_metric_is_nan(scene):
     scene.run(diverge, on_nan="stop")
 
 
-@fault(
-    "it raises because another node has gone",
-    fails("chief:0", "Exited", "exited with code 7"),
-)
+@fault("it raises because another node has gone", fails("chief:0", "Exited", "exited with code 7"))
 def the_function_raises_as_its_peer_has_gone(scene):
     def meet(path, ctx):
         if ctx.is_chief:
@@ -159,7 +143,7 @@ def the_function_raises_as_its_peer_has_gone(scene):
     "a node's process is killed",
     fails("worker:0", "Exited", "the process was killed (SIGKILL); the host may have run out of memory"),
     page="`worker:0: Exited: the process was killed (SIGKILL); the host may have run out of memory` | 0.3 s | the session, the fork servers; the next cell starts at once",
-    on=(HERE, STANDALONE, CONNECT),
+    on=(HERE, STANDALONE),
     chaos=True,
 )
 def a_process_is_killed(scene):
@@ -216,7 +200,7 @@ def an_agent_is_stopped(scene):
 
 
 elsewhere(
-    "a node has started daemons, in sessions of their own | nothing | 1.5 s for those that ignore SIGTERM | none of them, after success, failure and stop | tests/faults/test_descendants.py::test_nothing_that_a_node_has_started_survives_the_run",
+    "a node has started daemons, in sessions of their own | nothing | 1.5 s for those that ignore SIGTERM | none of them, after success, failure and stop | tests/faults/test_descendants.py::test_nothing_that_a_node_has_started_survives_the_run"
 )
 
 
@@ -250,7 +234,7 @@ def fork_server_of(process):
 
 
 elsewhere(
-    "many kernels, and runs that failed, leave small files in `/tmp/tfos_lab-<uid>` | nothing |  | your nodes' starts remove them, in 0.2 s each: locks and logs of fork servers after an hour, notes and temporary folders after a day | tests/node/test_forkserver.py::test_thousands_of_entries_go",
+    "many kernels, and runs that failed, leave small files in `/tmp/tfos_lab-<uid>` | nothing |  | your nodes' starts remove them, in 0.2 s each: locks and logs of fork servers after an hour, notes and temporary folders after a day | tests/node/test_forkserver.py::test_thousands_of_entries_go"
 )
 
 
@@ -630,7 +614,7 @@ def a_python_worker_is_killed_in_a_feed(scene):
 
 
 elsewhere(
-    "rows move slowly | progress; no time-out |  | everything | tests/faults/test_feeds.py::test_a_feed_that_is_slow_is_not_taken_for_one_that_is_stuck",
+    "rows move slowly | progress; no time-out |  | everything | tests/faults/test_feeds.py::test_a_feed_that_is_slow_is_not_taken_for_one_that_is_stuck"
 )
 
 
@@ -783,14 +767,8 @@ def a_record_that_spark_reads_is_damaged(scene):
     scene.cluster.train(rows)
 
 
-@fault("there is no such file", raises(ConfigError, "no file has such a name"))
-def there_is_no_such_file(scene):
-    scene.run(read_plainly, 0)
-    scene.cluster.train(f"{scene.folder}/*.none")
-
-
 elsewhere(
-    "a result is large (2 GiB at most) | nothing: it comes as a file of the run's folder and is mapped, so that arrays take memory where they are looked at |  | everything | tests/faults/test_output.py::test_a_large_result_comes_in_pieces_where_the_run_s_folder_is_on_another_disk",
+    "a result is large (2 GiB at most) | nothing: it comes as a file of the run's folder and is mapped, so that arrays take memory where they are looked at |  | everything | tests/faults/test_output.py::test_a_large_result_comes_in_pieces_where_the_run_s_folder_is_on_another_disk"
 )
 
 
@@ -909,17 +887,6 @@ def there_are_too_few_slots_beside_parameter_servers(scene):
 
 
 @fault(
-    "another cluster holds the slots",
-    raises(NotEnoughSlots, "cluster_size=2, but Spark has 1 free task slot of 4"),
-    on=(STANDALONE,),
-)
-def another_cluster_holds_the_slots(scene):
-    await_slots(scene)
-    with scene.run(cluster_size=3):
-        scene.run(cluster_size=2)
-
-
-@fault(
     "more nodes than this machine holds",
     raises(NotEnoughRoom, "cluster_size=400000, but this machine has room for"),
     page="how many fit",
@@ -974,9 +941,7 @@ def executors_lack_pyarrow(scene):
 
 
 @fault(
-    "executors change after they were looked at",
-    raises(ExecutorMismatch, "127.0.0.1: lacks pyarrow"),
-    on=(STANDALONE,),
+    "executors change after they were looked at", raises(ExecutorMismatch, "127.0.0.1: lacks pyarrow"), on=(STANDALONE,)
 )
 def executors_change(scene):
     with scene.run(lambda: None) as first:

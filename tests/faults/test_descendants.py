@@ -1,7 +1,5 @@
 """What a node's function has started goes with it, whatever session, parent or environment it has."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Feeds that are slow, end early or come too late, and files that are read again: what is no fault, or no row's."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time
@@ -47,9 +45,7 @@ def test_a_feed_that_is_slow_is_not_taken_for_one_that_is_stuck(scene, spark):
 
 
 @pytest.mark.parametrize(
-    ("spark_mode", "who"),
-    [("local", ("chief:0", "worker:0")), ("standalone", ("worker:0",))],
-    ids=["all", "one"],
+    ("spark_mode", "who"), [("local", ("chief:0", "worker:0")), ("standalone", ("worker:0",))], ids=["all", "one"]
 )
 def test_a_node_that_returns_in_the_middle_of_a_feed_ends_it_early(scene, spark, spark_mode, who):
     def read(args, ctx):

@@ -1,24 +1,25 @@
-"""Nodes and runs that hang, on this machine: their rows say where, and their stacks are shown; some fail their run."""
-
-from __future__ import annotations
+"""Nodes and runs that hang or are late, on this machine: where they are is told, and some fail their run."""
 
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import tfos_lab
 from tests.faults.scene import wait_forever
 from tests.faults.table import HANG, hang_at_step_3, read_plainly, wait_in_user_code
+from tests.support.clusters import running_clusters
 from tests.support.data_files import rows, write_parquet
 from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
 from tfos_lab.errors import NodeFailed, ParallelFailed, ProfileFailed
 
+HERE = {"local": "processes", "env": QUICK_ENV}
 # Nodes are marked, and the run goes on.
-MARKED = {"hang_timeout": HANG["hang_timeout"], "grace": 0.2}
-ALONE = {**HANG, "local": "processes", "env": QUICK_ENV, "show": False}
+MARKED = {**HERE, "hang_timeout": HANG["hang_timeout"], "grace": 0.2}
+ALONE = {**HERE, **HANG, "show": False}
 
 
 def step_for_ever(args, ctx):
@@ -27,12 +28,31 @@ def step_for_ever(args, ctx):
         time.sleep(0.1)
 
 
+def read_some(args, ctx):
+    """Read the rows on the chief; the worker reads a batch."""
+    if not ctx.is_chief:
+        ctx.data_feed().next_batch(10)
+        wait_forever(args, ctx)
+    read_plainly(0, ctx)
+
+
+@pytest.fixture(scope="module")
+def marked(tmp_path_factory):
+    """A cluster for each function, all at once: it takes a while until their nodes are marked."""
+    folder = tmp_path_factory.mktemp("marked")
+    with pytest.MonkeyPatch.context() as patch, running_clusters(MARKED) as start:
+        patch.setenv("TFOS_LAB_RUNS", str(folder))
+        clusters = {function: start(function, "sleep") for function in (step_for_ever, hang_at_step_3, read_some)}
+        clusters[read_some].train(write_parquet(folder / "rows.parquet", rows(0, 1000), group=1000))
+        yield clusters
+
+
 def hung(cluster):
     return [view.name for view in cluster.nodes if view.hung]
 
 
-def test_a_stopped_node_is_marked_says_so_and_goes_on(run):
-    cluster = run(step_for_ever, **MARKED)
+def test_a_stopped_node_is_marked_says_so_and_goes_on(marked):
+    cluster = marked[step_for_ever]
     eventually(lambda: all(view.step for view in cluster.nodes))
     pid = cluster.nodes[1].pid
     os.kill(pid, signal.SIGSTOP)
@@ -54,8 +74,8 @@ def test_a_stopped_node_is_marked_says_so_and_goes_on(run):
     eventually(lambda: not hung(cluster))
 
 
-def test_a_node_that_sleeps_in_the_user_s_code_is_marked_with_its_line(run):
-    cluster = run(hang_at_step_3, "sleep", **MARKED)
+def test_a_node_that_sleeps_in_the_user_s_code_is_marked_with_its_line(marked):
+    cluster = marked[hang_at_step_3]
     eventually(lambda: hung(cluster) == ["worker:0"])
     text = cluster.nodes[1].hung
     assert "; last: step 3; it is at faults/table.py, line " in text
@@ -66,17 +86,8 @@ def test_a_node_that_sleeps_in_the_user_s_code_is_marked_with_its_line(run):
         cluster.stacks("worker:9")
 
 
-def read_some(args, ctx):
-    """Read the rows on the chief; the worker reads a batch."""
-    if not ctx.is_chief:
-        ctx.data_feed().next_batch(10)
-        wait_forever(args, ctx)
-    read_plainly(0, ctx)
-
-
-def test_a_node_that_stops_reading_its_rows_is_marked(run, tmp_path):
-    cluster = run(read_some, **MARKED)
-    cluster.train(write_parquet(tmp_path / "rows.parquet", rows(0, 1000), group=1000))
+def test_a_node_that_stops_reading_its_rows_is_marked(marked):
+    cluster = marked[read_some]
     # On a busy machine others need seconds, too, and this node may be marked before it has read.
     eventually(lambda: hung(cluster) == ["worker:0"] and "last: step 1" in cluster.nodes[1].hung)
 
@@ -90,9 +101,30 @@ def hang_at_one(x, ctx):
     return "done"
 
 
-def test_a_run_that_hangs_fails_with_its_stacks_and_the_others_return():
+def run_script(folder):
+    script = folder / "train.py"
+    script.write_text("import threading\nctx.report(step=1)\nthreading.Event().wait()\n")
+    tfos_lab.run_script(script, **ALONE).wait(timeout=120)
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """What calls came to, which were at once: each waits until one of its nodes hangs, or takes too long."""
+    late = {**HERE, "show": False, "timeout": 10.0, "raise_failures": False}
+    folder = tmp_path_factory.mktemp("ended")
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor() as pool:
+        patch.setenv("TFOS_LAB_RUNS", str(folder))
+        return {
+            "parallel": pool.submit(tfos_lab.parallel, hang_at_one, [0, 1], **ALONE),
+            "search": pool.submit(tfos_lab.search, hang_at_one, {"x": [0, 1, 2]}, **ALONE),
+            "run_script": pool.submit(run_script, folder),
+            "late": pool.submit(tfos_lab.parallel, hang_at_one, [0, 1], **late),
+        }
+
+
+def test_a_run_that_hangs_fails_with_its_stacks_and_the_others_return(ended):
     with pytest.raises(ParallelFailed) as caught:
-        tfos_lab.parallel(hang_at_one, [0, 1], **ALONE)
+        ended["parallel"].result()
     assert caught.value.results[0] == "done"
     [failure] = caught.value.failures.values()
     assert (failure.run, failure.kind, failure.error) == (1, "hung", "")
@@ -101,8 +133,8 @@ def test_a_run_that_hangs_fails_with_its_stacks_and_the_others_return():
     assert "--- stacks of run 1 ---" in str(failure)
 
 
-def test_a_trial_that_hangs_is_a_failed_row_with_its_stacks_and_the_others_count():
-    found = tfos_lab.search(hang_at_one, {"x": [0, 1, 2]}, **ALONE)
+def test_a_trial_that_hangs_is_a_failed_row_with_its_stacks_and_the_others_count(ended):
+    found = ended["search"].result()
     assert (found.best.params, found.best.value) == ({"x": 0}, "done")
     assert list(found.table["x"]) == [0, 2, 1]
     assert list(found.table["state"]) == ["done", "done", "failed"]
@@ -112,10 +144,14 @@ def test_a_trial_that_hangs_is_a_failed_row_with_its_stacks_and_the_others_count
     assert ", in wait_in_user_code" in str(failure)
 
 
-def test_a_script_that_hangs_has_failed(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text("import threading\nctx.report(step=1)\nthreading.Event().wait()\n")
+def test_a_script_that_hangs_has_failed(ended):
     with pytest.raises(NodeFailed) as caught:
-        tfos_lab.run_script(script, **ALONE).wait(timeout=120)
+        ended["run_script"].result()
     assert (caught.value.node, caught.value.kind) == ("worker:0", "Hung")
     assert caught.value.message.endswith('train.py", line 3')
+
+
+def test_a_run_that_takes_too_long_has_failed(ended):
+    [failure] = ended["late"].result().failures.values()
+    assert (failure.run, failure.kind) == (1, "timed out")
+    assert "timeout=10" in failure.message

@@ -1,7 +1,5 @@
 """Kernels that are killed or stopped, played by processes of their own; and a Spark Connect server below one."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -3,8 +3,6 @@
 The nodes are on this machine; some tests make them believe that it is another one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -82,10 +80,11 @@ def kept_by(cluster, run_folder="remote"):
     return scratch / "output"
 
 
+@pytest.mark.usefixtures("remote")
 @pytest.mark.parametrize(("end", "node"), [("raise", "chief:0"), ("kill", "chief:0"), ("raise", "worker:0")])
-def test_files_from_before_a_failure_are_here_when_wait_raises(run, run_folder, end, node, tmp_path):
+def test_files_from_before_a_failure_are_here_when_wait_raises(run, end, node, tmp_path):
     cluster = run(checkpoint_and, (end, node, tmp_path / "go"))
-    eventually(kept_by(cluster, run_folder).joinpath("ready").exists)
+    eventually(kept_by(cluster).joinpath("ready").exists)
     (tmp_path / "go").touch()
     failure_of(cluster)
     assert content(cluster.run_dir / "output") == CHECKPOINT
@@ -110,7 +109,8 @@ def test_a_restart_keeps_the_files_of_earlier_nodes(run, run_folder, tmp_path):
     assert sorted(content(cluster.run_dir / "output")) == ["checkpoints/0.ckpt", "checkpoints/1.ckpt", "ready"]
 
 
-def test_files_that_an_agent_sent_before_it_was_killed_are_here(scene, remote, tmp_path):
+def test_files_that_an_agent_sent_before_it_was_killed_are_here(scene, remote, monkeypatch, tmp_path):
+    monkeypatch.setattr("tfos_lab.driver.state.cluster_state.FAREWELL_S", 1.0)
     cluster = scene.run(checkpoint_and, ("wait", "chief:0", tmp_path / "never"))
     eventually(lambda: content(cluster.run_dir / "output") == CHECKPOINT)
     scene.agent("chief:0").kill()

@@ -1,7 +1,5 @@
 """A lost node, with `restarts`: all nodes start again, or a worker alone, and the user's call does not notice."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

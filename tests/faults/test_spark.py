@@ -1,7 +1,5 @@
 """Sessions, masters and executors that go, on Spark clusters of a test's own; and folders that are not shared."""
 
-from __future__ import annotations
-
 import socket
 import time
 from pathlib import Path
@@ -26,7 +24,6 @@ QUICK = {"env": QUICK_ENV, "grace": 1.0}
 
 @pytest.fixture
 def doomed(tmp_path):
-    """A standalone cluster of this test's own."""
     with run_standalone_cluster(tmp_path / "doomed", workers=1) as cluster:
         yield cluster
 

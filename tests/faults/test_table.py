@@ -1,7 +1,5 @@
 """Each fault of the table, done to a real cluster on each of its back ends; and the page that the table writes."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -18,10 +16,7 @@ def cases(*, with_a_session):
     """Return each fault and back end, of those that have a session of Spark's, or of those without."""
     return [
         pytest.param(
-            fault,
-            place,
-            id=f"{fault.do.__name__}-{place}",
-            marks=[pytest.mark.tensorflow] if fault.tensorflow else [],
+            fault, place, id=f"{fault.do.__name__}-{place}", marks=[pytest.mark.tensorflow] if fault.tensorflow else []
         )
         for fault in FAULTS
         for place in fault.on

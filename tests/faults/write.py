@@ -3,8 +3,6 @@
 The page's other words, and what the doctor finds, are written by hand.
 """
 
-from __future__ import annotations
-
 import re
 
 from tests.faults import table  # noqa: F401 - its rows

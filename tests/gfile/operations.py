@@ -1,7 +1,5 @@
 """What is done with files through TensorFlow, to be answered as TensorFlow's own file system does."""
 
-from __future__ import annotations
-
 from tests.support.lazy import Lazy
 
 tf = Lazy("tensorflow")
@@ -30,12 +28,6 @@ def appended(path):
     return length, read(path)
 
 
-def write_again(path):
-    write(path, "a longer text than before")
-    write(path, "short")
-    return read(path)
-
-
 # What is done in a directory ``d`` with a file ``f`` of "hello" and a directory ``e`` with a file ``g`` of "".
 OPERATIONS = {
     "read": lambda d: read(f"{d}/f"),
@@ -46,7 +38,7 @@ OPERATIONS = {
     "write": lambda d: (write(f"{d}/new", "text"), read(f"{d}/new")),
     "write nothing": lambda d: (write(f"{d}/new", ""), gfile.stat(f"{d}/new").length),
     "write without closing": lambda d: (gfile.GFile(f"{d}/new", "w").write("text"), read(f"{d}/new")),
-    "write again": lambda d: write_again(f"{d}/f"),
+    "write again": lambda d: (write(f"{d}/f", "a longer text than before"), write(f"{d}/f", "short"), read(f"{d}/f")),
     "write to a directory": lambda d: write(f"{d}/e", "text"),
     "append": lambda d: appended(f"{d}/f"),
     "append to what is not there": lambda d: appended(f"{d}/new"),

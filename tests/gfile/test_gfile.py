@@ -87,7 +87,6 @@ def _registered():
 
 @pytest.fixture(params=["local", "keys"])
 def base(request, tmp_path):
-    """An empty directory."""
     address = f"{request.param}://{tmp_path}/store"
     gfile.makedirs(address)
     return address

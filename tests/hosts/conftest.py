@@ -4,8 +4,6 @@ Where this machine can have no such rig, its tests are skipped with a sentence. 
 ``make hosts`` only.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest

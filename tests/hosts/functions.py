@@ -1,7 +1,5 @@
 """What nodes do in the tests on several hosts, without TensorFlow."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Hosts that go for good, with restarts; and a host whose disk is full."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """Hosts that have IPv6 addresses only."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.hosts.functions import answer_rows, meet, take_rows

@@ -1,7 +1,5 @@
 """A link between hosts that fails for longer than is survived: what is told of whom."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.hosts.functions import told_to_end, work_until_told

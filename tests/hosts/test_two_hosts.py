@@ -1,7 +1,5 @@
 """What every user does, on two hosts with two networks. One resolves its own name to 127.0.1.1, as Debian has it."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading
@@ -145,15 +143,11 @@ def cut_for_two_seconds(run, rig):
         return cluster, time.monotonic() - began
 
 
-def ask_for_peers(args, ctx):
-    ctx.strategy()
-
-
 @pytest.mark.minutes
 @pytest.mark.tensorflow
 def test_a_firewall_between_nodes_is_told_with_what_to_do(run, rig):
     with firewall(*rig.hosts, ports="20000-20019"):
-        cluster = run(ask_for_peers, cluster_size=4, env={})
+        cluster = run(lambda args, ctx: ctx.strategy(), cluster_size=4, env={})
         with pytest.raises(NodeFailed, match=r"on h[12] cannot connect to .* \(timed out\).*TFOS_NODE_PORTS"):
             cluster.wait(timeout=PATIENCE_S)
 

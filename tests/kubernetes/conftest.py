@@ -1,7 +1,5 @@
 """Sessions on the stand-in for Kubernetes, configured as docs/deployment.md says; all on loopback."""
 
-from __future__ import annotations
-
 import os
 from contextlib import ExitStack
 

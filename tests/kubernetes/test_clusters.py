@@ -3,8 +3,6 @@
 The pods share one session. Tests with `late_pod` come first, while its second pod finds no host; others have both pods.
 """
 
-from __future__ import annotations
-
 import threading
 
 import pytest

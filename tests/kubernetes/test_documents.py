@@ -1,7 +1,5 @@
 """The Kubernetes part of docs/deployment.md: what it shows is explained, and its parts fit one another."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.kube_documents import PAGE, confs_of, explained_in, manifests_of, variables_of

@@ -1,7 +1,5 @@
 """Dynamic allocation on Kubernetes, where pods do not come."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.kube import unschedulable

@@ -3,8 +3,6 @@
 The cluster goes on, and what has come costs nothing afterwards. What may listen where is the table of docs/security.md.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -4,8 +4,6 @@ Bytes of a node are data: nothing but messages of the right direction comes of t
 they have bytes.
 """
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import example, given

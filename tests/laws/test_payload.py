@@ -3,8 +3,6 @@
 Its own modules travel with it, as they are on disk, to processes that do not have them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.util

@@ -1,7 +1,5 @@
 """Any message of any node, true or false: its driver refuses it or takes it, without an error, and can be stopped."""
 
-from __future__ import annotations
-
 import tempfile
 import threading
 from pathlib import Path

@@ -94,14 +94,7 @@ def run_leg(name: str, leg: Leg, *, short: bool) -> bool:
     print(f"==> {name}: {what_is_in(python)}", flush=True)
     chosen = ("-k", SHORT) if short else ()
     done = subprocess.run(
-        [
-            python,
-            "-m",
-            "pytest",
-            *PYTEST,
-            "tests/matrix/suite.py",
-            *chosen,
-        ],
+        [python, "-m", "pytest", *PYTEST, "tests/matrix/suite.py", *chosen],
         cwd=ROOT,
         env={**os.environ, **leg.environ, "PYSPARK_PYTHON": str(python)},
         check=False,

@@ -3,8 +3,6 @@
 It is no part of ``make test``, which tests all of this, and more, with the locked versions.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import importlib.metadata
 import importlib.util

@@ -1,7 +1,5 @@
 """Small models that the tests of this folder share, and functions that train without TensorFlow."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

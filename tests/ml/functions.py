@@ -1,7 +1,5 @@
 """Functions that nodes run in the tests of `tfos_lab.ml`, without TensorFlow; nodes import this module."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import time
@@ -36,7 +34,6 @@ def keep_nothing(args, ctx):
 
 
 def fail(args, ctx):
-    """Raise an error."""
     raise ValueError("no such weights")
 
 

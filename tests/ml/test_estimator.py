@@ -1,7 +1,5 @@
 """`TFEstimator.fit`: what it feeds and returns, what is left when it fails or is interrupted, and Spark's tuning."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import threading

@@ -1,7 +1,5 @@
 """`MirroredStrategyRunner`: what the function runs in, what it returns, and what is refused; GPUs of `TFParallel`."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """`TFModel` scores by its params on a real Spark; stages are saved and loaded as Spark ML's own are."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import threading

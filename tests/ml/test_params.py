@@ -1,7 +1,5 @@
 """Params of `TFEstimator`, `TFModel` and `TFTextFileEstimator`: Spark ML's promises, and the sentence of a refusal."""
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import re

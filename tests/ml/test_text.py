@@ -1,7 +1,5 @@
 """`TFTextFileEstimator` on a local session: models side by side, one on a cluster, and what is refused."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

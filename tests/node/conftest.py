@@ -4,8 +4,6 @@ Tests send the driver's messages and look at what comes back: ``run(map_fun, arg
 node.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -169,8 +167,9 @@ class Node:
 
 
 @pytest.fixture
-def launch():
+def launch(monkeypatch):
     """A function that launches an agent, which reserves: ``launch(task_socket, **spec)``."""
+    monkeypatch.setattr("tfos_lab.node.driver_link.HEARTBEAT_S", 0.25)  # tests wait for some
     nodes = []
 
     def launch(task_socket=None, **spec):

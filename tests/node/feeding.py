@@ -1,7 +1,5 @@
 """A node's side of a feed, between messages as from a driver and an agent, and its ``ctx``."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

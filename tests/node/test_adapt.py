@@ -1,7 +1,5 @@
 """`adapt` of Keras' preprocessing layers, where each node has a part of the rows."""
 
-from __future__ import annotations
-
 import re
 import sys
 

@@ -1,7 +1,5 @@
 """From Spark tasks to the batches of all nodes: each row once, in equal steps, whatever is fed, tried again or read."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import gc

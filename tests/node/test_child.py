@@ -1,8 +1,6 @@
 """The child: the user's function in its own process, what it finds there, what it prints, and how it ends."""
 # ruff: noqa: T201 - what nodes print is what is tested
 
-from __future__ import annotations
-
 import atexit
 import os
 import re

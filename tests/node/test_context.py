@@ -1,7 +1,5 @@
 """``ctx``: which node it is, which rows and files are its own, what it reports, where its files go."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

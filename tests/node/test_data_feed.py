@@ -1,7 +1,5 @@
 """Rows as Python values, and answers to them: queues, epochs, partitions, reports, and what belongs to whom."""
 
-from __future__ import annotations
-
 import contextlib
 import pickle
 import threading

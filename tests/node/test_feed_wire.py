@@ -1,7 +1,5 @@
 """Rows on their way from tasks into a node's spool: both ways in, who is let in, what strangers take, what counts."""
 
-from __future__ import annotations
-
 import contextlib
 import select
 import socket
@@ -229,7 +227,8 @@ def test_tasks_without_the_token_store_nothing(wire, token):
     assert (len(wire.to_driver), wire.files()) == (1, [])
 
 
-def test_tasks_of_other_hosts_without_the_token_are_not_let_in(wire):
+def test_tasks_of_other_hosts_without_the_token_are_not_let_in(wire, monkeypatch):
+    monkeypatch.setattr("tfos_lab.node.feed.wire._AGAIN_S", 0.5)
     with pytest.raises(NodeUnreachable, match="does not answer"):
         wire.task(token="guess")
 
@@ -335,6 +334,7 @@ def test_many_connections_that_say_nothing_take_few_descriptors_and_rows_come_al
     assert len(wire.files()) == 20
 
 
-def test_a_connection_that_never_calls_is_closed(wire):
+def test_a_connection_that_never_calls_is_closed(wire, monkeypatch):
+    monkeypatch.setattr("tfos_lab.node.feed.wire.GREETING_S", 0.5)
     with socket.create_connection(("127.0.0.1", wire.port), timeout=PATIENCE_S) as idle:
         assert idle.recv(1) == b""

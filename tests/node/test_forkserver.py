@@ -1,7 +1,5 @@
 """Fork servers: one warm process for equal environments, private to its user, and swept up when it has ended."""
 
-from __future__ import annotations
-
 import ast
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """Which GPUs of its host a node reserves: none that others hold, until these end."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
@@ -12,7 +10,6 @@ from tfos_lab.core import messages as m
 
 @pytest.fixture(autouse=True)
 def host(monkeypatch, tmp_path):
-    """Three GPUs."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     for name, value in fake_gpus(tmp_path / "host", 3).items():
         monkeypatch.setenv(name, value)
@@ -50,6 +47,7 @@ def test_a_node_reserves_of_those_that_it_sees(reserve, monkeypatch, variable, g
 
 def test_a_gpu_is_the_same_by_its_number_and_by_what_others_call_it(reserve, monkeypatch):
     reserve(gpus_wanted=1)
+    monkeypatch.setattr("tfos_lab.node.gpus._LEAVING_S", 0.3)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-host-0")
     assert reserve(gpus_wanted=1)[1] == []
 

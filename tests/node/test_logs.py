@@ -1,8 +1,6 @@
 """A node's log on its way where its host has little room: what does not fit is lost whole, and that is told once."""
 # ruff: noqa: T201 - what nodes print is what is tested
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """How the end of the user's function becomes an outcome: its exception as text, its result within its limits."""
 
-from __future__ import annotations
-
 import linecache
 import os
 import re

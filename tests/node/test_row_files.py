@@ -1,7 +1,5 @@
 """A node's rows as files (``ctx.rows_as_files``): every row once, in every format, with its types."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 import json

@@ -3,8 +3,6 @@
 Tasks store rows with nodes' stores; tests are their drivers, and their children, which read the rows.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

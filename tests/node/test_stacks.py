@@ -1,7 +1,5 @@
 """Where a node is: asked of real children that sleep, wait, compute in C, are stopped, or do not take signals."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal

@@ -413,8 +413,7 @@ def test_a_model_with_a_step_of_its_own_has_its_variables_before_it(found):
 
 
 @pytest.mark.parametrize(
-    "sentence",
-    ["The nodes call `fit` or `evaluate` with different data", "Each node shuffles its dataset in an order"],
+    "sentence", ["The nodes call `fit` or `evaluate` with different data", "Each node shuffles its dataset in an order"]
 )
 def test_what_gives_nodes_other_rows_than_one_process_is_told_once(found, sentence):
     _, log = found

@@ -1,7 +1,5 @@
 """A real IPython shell with the extension, and nodes with a quick TensorFlow, for the tests of the notebook edge."""
 
-from __future__ import annotations
-
 import gc
 import sys
 

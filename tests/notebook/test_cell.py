@@ -1,7 +1,5 @@
 """A ``%%tfos`` cell: its body as a function, the names that it takes along, and its way to the nodes and back."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re
@@ -351,17 +349,13 @@ def test_a_function_that_fails_before_rows_are_fed_is_what_the_cell_reports(run,
         run("%%tfos local=processes data=rows\nraise ValueError('no')")
 
 
-def press_stop():
-    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-
-
 def press_when(*facts):
     """Press ■ as soon as a fact is true, and again for the next one."""
 
     def press():
         for fact in facts:
             eventually(fact)
-            press_stop()
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     threading.Thread(target=press, daemon=True).start()
 
@@ -454,10 +448,6 @@ def test_where_no_run_folder_can_be_made_a_sentence_names_the_variable(run, monk
     monkeypatch.setenv("HOME", str(file))
     with pytest.raises(ConfigError, match=r"no run folder can be made in .*: name a folder .* TFOS_LAB_RUNS$"):
         run("%%tfos local=inline\n1")
-
-
-def test_an_inline_cell_prints_here(said):
-    assert "hello" in said("%%tfos local=inline args=2\nprint('hello')")
 
 
 def test_output_can_be_silenced_and_braces_of_the_line_are_not_expanded(here, run):

@@ -1,7 +1,5 @@
 """Tab on the lines of ``%%tfos`` and ``%tfos``; Tab and Shift-Tab in a cell's body, as a real kernel answers."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -63,10 +61,7 @@ def front_end(kernel):
 
 
 def test_tab_offers_what_context_handle_and_arguments_have(front_end):
-    assert front_end.tab("%%tfos cluster_size=2\nx = 1\nmodel.fit(ctx.data|)\n") == [
-        "data_feed",
-        "dataset",
-    ]
+    assert front_end.tab("%%tfos cluster_size=2\nx = 1\nmodel.fit(ctx.data|)\n") == ["data_feed", "dataset"]
     assert {"job_name", "task_index", "gpus", "report"} <= set(front_end.tab("%%tfos\nif ctx."))
     assert not [name for name in front_end.tab("%%tfos\nctx.") if name.startswith("_")]
     assert front_end.tab("%%tfos\ncluster.wai") == ["wait", "wait_until_running"]

@@ -1,7 +1,5 @@
 """``%tfos export``: cells of the notebook, and those that they depend on, as one script for spark-submit."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

@@ -1,7 +1,5 @@
 """``%tfos start``, ``%%tfos on=...`` and the debugger in a real kernel, with real nodes and somebody at the kernel."""
 
-from __future__ import annotations
-
 import re
 import sys
 

@@ -1,7 +1,5 @@
 """``%tfos`` and its commands, on real clusters; loading the extension; errors and warnings as a cell shows them."""
 
-from __future__ import annotations
-
 import logging
 import re
 import subprocess

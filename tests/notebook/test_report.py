@@ -1,7 +1,5 @@
 """A run as one HTML file to send to somebody."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

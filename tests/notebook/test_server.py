@@ -1,7 +1,5 @@
 """Our routes in a real Jupyter server: who has access, what is forwarded, what is removed, and what garbage gets."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json
@@ -115,14 +113,7 @@ def ticket_url(url):
     return url.removesuffix(BASE) + headers["Location"].partition("?")[0]
 
 
-PATHS = [
-    "clusters",
-    "clusters/mnist-1/stop",
-    "tb/mnist-1/",
-    "tb/mnist-1",
-    "tb/mnist-1/~00ff/",
-    "tb/mnist-1/~00/x.js",
-]
+PATHS = ["clusters", "clusters/mnist-1/stop", "tb/mnist-1/", "tb/mnist-1", "tb/mnist-1/~00ff/", "tb/mnist-1/~00/x.js"]
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -160,11 +151,7 @@ def test_the_live_clusters_of_all_kernels_are_listed_without_their_sockets(url, 
 def ended_in(run_dir, url):
     listed = json.loads(ask(f"{url}tfos-lab/clusters")[2])
     [run] = [run for run in listed["runs"] if run["id"] == run_dir.name]
-    return {
-        **run,
-        "tensorboard": "TensorBoard of" in listed["html"],
-        "is_listed": str(run_dir) in listed["html"],
-    }
+    return {**run, "tensorboard": "TensorBoard of" in listed["html"], "is_listed": str(run_dir) in listed["html"]}
 
 
 def test_runs_that_have_ended_are_listed_also_after_their_clusters_have_gone(url, publish, folder, node):

@@ -1,12 +1,11 @@
 """`tfos_lab.run` and `tfos_lab.start` in a notebook: shown as a cell's cluster is."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
 
 from tests.notebook.kernel import Kernel
+from tests.support.quick import QUICK_ENV
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 WATCHED = "import os, tfos_lab\nos.environ.pop('TFOS_LAB_NONINTERACTIVE', None)"
@@ -53,6 +52,7 @@ def test_a_cluster_is_shown_unless_that_is_not_wanted(notebook):
 @pytest.mark.full
 def test_a_cluster_of_a_program_of_tensorflowonspark_is_shown(notebook):
     notebook.run(WATCHED)
+    notebook.run(f"os.environ.update({QUICK_ENV})")  # nodes inherit it
     notebook.run("from pyspark.sql import SparkSession\nspark = SparkSession.builder.master('local[2]').getOrCreate()")
     told = notebook.run(
         "from tfos_lab.compat import TFCluster\n"

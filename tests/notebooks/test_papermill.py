@@ -1,7 +1,5 @@
 """papermill and ``%%tfos``: parameters reach the nodes, and an error on a node fails the run."""
 
-from __future__ import annotations
-
 import pytest
 from traitlets.config import Config
 

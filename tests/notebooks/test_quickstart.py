@@ -1,7 +1,5 @@
 """The first tutorial: it learns to read digits, and shows only what it is meant to show."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

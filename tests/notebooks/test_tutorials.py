@@ -4,8 +4,6 @@ There is one kernel for each place, and a tutorial finds none of the names of th
 ``TFOS_TEST_TUTORIALS=cluster``, which is ``make tutorials``, they run on a standalone cluster of Spark, too.
 """
 
-from __future__ import annotations
-
 import os
 import re
 

@@ -253,9 +253,7 @@ def dict_of_outputs(keras):
 
 
 @ordinary(
-    "several outputs, rows with weights of yours, weighted metrics",
-    label={"sold": "y", "price": "z"},
-    weight="u",
+    "several outputs, rows with weights of yours, weighted metrics", label={"sold": "y", "price": "z"}, weight="u"
 )
 def weighted_outputs(keras):
     inputs, price, sold = two_heads(keras)

@@ -4,8 +4,6 @@ For numbers of rows and nodes, batch sizes and partitions at the edges, with and
 tf_keras. Other models, a loop of the user's among them, and optimizers are in `test_ordinary_models.py`.
 """
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 

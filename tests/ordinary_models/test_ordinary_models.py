@@ -1,7 +1,5 @@
 """Each ordinary model, on some nodes: it trains and reports what it does in one process on the same global batches."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.ordinary_models import write

@@ -1,7 +1,5 @@
 """Clusters on the session in client mode on YARN; its executors are on two hosts, as YARN sees them."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.clusters import running_clusters

@@ -5,8 +5,6 @@ before have left, saves a number in all weights in one way after the other, and 
 many were killed in the middle of which way.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import json

@@ -3,8 +3,6 @@
 The history finds what they leave on HDFS.
 """
 
-from __future__ import annotations
-
 import getpass
 import io
 import os

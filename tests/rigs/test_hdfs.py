@@ -1,7 +1,5 @@
 """`tfos_lab.gfile` on a real HDFS: it answers as TensorFlow's own file system does, and shows no half-written file."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import signal
@@ -28,7 +26,6 @@ def _registered():
 
 @pytest.fixture
 def base(yarn, tmp_path):
-    """An empty directory on HDFS."""
     address = f"{yarn.hdfs}{tmp_path}"
     gfile.makedirs(address)
     return address

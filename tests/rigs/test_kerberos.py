@@ -3,8 +3,6 @@
 One JVM has all servers, the two NameNodes of ``hdfs://cluster`` among them, which share their edits by a folder.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

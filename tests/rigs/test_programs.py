@@ -3,8 +3,6 @@
 The unchanged one is in ``tests/compat/programs``. The others are made of what users write, step by step.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import subprocess

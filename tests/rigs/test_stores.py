@@ -1,7 +1,5 @@
 """Files on servers of S3's, Azure's and Google's protocols: TensorFlow's own calls, keys of sessions, wrong ones."""
 
-from __future__ import annotations
-
 import os
 import re
 from contextlib import ExitStack, suppress
@@ -152,12 +150,7 @@ def write_files_and_sum_rows(folders, ctx):
     return texts, [sum(map(of_batch, ctx.dataset(4))) for _ in range(2 * len(folders))]
 
 
-ROWS = {
-    "a.csv": "x\n1\n2\n4",
-    "b.csv": "x\n8.5\n",
-    "a.json": '{"x": 1}\n\n{"x": 2}',
-    "b.json": "",
-}
+ROWS = {"a.csv": "x\n1\n2\n4", "b.csv": "x\n8.5\n", "a.json": '{"x": 1}\n\n{"x": 2}', "b.json": ""}
 
 
 def test_the_session_s_keys_reach_nodes_that_read_files_and_the_notebook_and_no_log_or_record(

@@ -3,8 +3,6 @@
 What is as on every other back end is in `tests/conformance`; whole programs with their files are in `test_programs.py`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import getpass
 import os
@@ -25,6 +23,7 @@ from tests.rigs.yarn import place_on
 from tests.support.clusters import running_clusters
 from tests.support.eventually import eventually
 from tests.support.leftovers import scratch_root
+from tests.support.processes import gone
 from tests.support.quick import QUICK_ENV
 from tests.support.spark_home import spark_environment
 from tfos_lab.data import write_tfrecords
@@ -59,10 +58,6 @@ def whole_tree(pid):
     """Return a process, and all that are below it."""
     process = psutil.Process(pid)
     return [process, *process.children(recursive=True)]
-
-
-def have_ended(processes):
-    return not psutil.wait_procs(processes, PATIENCE_S)[1]
 
 
 @pytest.fixture
@@ -229,7 +224,7 @@ def test_nodes_are_in_containers_where_stop_ends_every_process_of_theirs_and_lea
     assert doctor_finds()["memory"].found == "YARN counts that of nodes as their containers'"
     assert {node.pid for node in cluster.nodes} <= {process.pid for process in inside}
     cluster.stop()
-    assert have_ended(processes)
+    assert gone(processes)
     assert cluster.state == "stopped"
     # The application master, and two executors.
     assert [process.is_running() for process in containers] == [True] * 3
@@ -267,7 +262,7 @@ def test_a_container_that_yarn_kills_for_its_memory_is_told_with_what_helps_and_
     assert (failure.node, failure.kind) == ("chief:0", "Lost")
     assert failure.message.startswith(told)
     assert_told_as_memory(failure.message)
-    assert have_ended(processes)
+    assert gone(processes)
     again = run(lambda: "again", env=QUICK_ENV)
     assert victim.executor not in {node.executor for node in again.nodes}
     assert {*again.wait(PATIENCE_S).values()} == {"again"}

@@ -1,7 +1,5 @@
 """Scoring by explicit names of inputs and outputs, as `tfos_lab.compat.pipeline.TFModel` does it, on a real Spark."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

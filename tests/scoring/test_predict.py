@@ -1,7 +1,5 @@
 """`tfos_lab.predict` with small models on a real Spark: Keras objects, files, and SavedModels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -126,11 +124,7 @@ def test_a_file_that_is_no_model_is_refused_by_its_own_name(frame, tmp_path):
         ("not.keras", b"text", "not.keras' is no file that Keras has written"),
         ("empty.keras", b"", "empty.keras' is no file that Keras has written"),
         ("not.h5", b"text", "not.h5' cannot be loaded: OSError: "),
-        (
-            "saved_model.pb",
-            b"text",
-            "saved_model.pb' is a file, but none of Keras' own: .*the folder of",
-        ),
+        ("saved_model.pb", b"text", "saved_model.pb' is a file, but none of Keras' own: .*the folder of"),
     ):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ConfigError, match=f"^model='{tmp_path}/{message}"):

@@ -169,12 +169,7 @@ class FeedJob:
         asker = agents[partition % len(agents)]
         asker.send(
             m.AttemptStored(
-                feed=0,
-                partition=partition,
-                attempt=attempt,
-                rows=each,
-                size_bytes=len(rows),
-                leftover=len(leftover),
+                feed=0, partition=partition, attempt=attempt, rows=each, size_bytes=len(rows), leftover=len(leftover)
             )
         )
         if fault == "lose a feed task":

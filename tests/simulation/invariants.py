@@ -28,14 +28,7 @@ _MOMENT_S = 1.0
 _QUIET_S = HEARTBEAT_S + 2.0
 _ANSWER_S = 3.0
 # Of faults that keep what wants to end a node from reaching it.
-_UNREACHABLE = {
-    "cut",
-    "stop the agent",
-    "the agent hangs",
-    "kill the kernel",
-    "slow",
-    "stop the child",
-}
+_UNREACHABLE = {"cut", "stop the agent", "the agent hangs", "kill the kernel", "slow", "stop the child"}
 
 
 def problems(run: Run) -> list[str]:

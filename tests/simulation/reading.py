@@ -77,10 +77,7 @@ class Reader:
 
     def open(self) -> list[m.FromAgent]:
         """Return what the function says when it opens its dataset."""
-        return [
-            m.RowsWanted(objects=False),
-            m.DatasetOpened(dataset_id=0, batch_size=2, remainder="exact"),
-        ]
+        return [m.RowsWanted(objects=False), m.DatasetOpened(dataset_id=0, batch_size=2, remainder="exact")]
 
     def take(self, message: object) -> None:
         """Take what the agent passes on."""

@@ -1,7 +1,5 @@
 """Seeds of the simulation: many each time, and one line for each fault that it has found; see README.md."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.simulation.invariants import problems
@@ -43,10 +41,7 @@ MENDED = [
     # A report of an agent's end overtook the words that it had sent while the kernel was paused.
     Plan(
         seed=12,
-        faults=(
-            Fault("pause the kernel", at_s=1.9, for_s=8.0),
-            Fault("kill the agent", at_s=6.0, node="worker:0"),
-        ),
+        faults=(Fault("pause the kernel", at_s=1.9, for_s=8.0), Fault("kill the agent", at_s=6.0, node="worker:0")),
     ),
     # The time that nodes have to open their endpoints went on while the kernel was paused.
     Plan.drawn(32516),

@@ -1,7 +1,5 @@
 """What the nodes of a soak run: plain functions, which need no TensorFlow. Executors import this file, and no test."""
 
-from __future__ import annotations
-
 import sys
 import time
 

@@ -8,8 +8,6 @@ job of Spark, and the kernel's memory stays flat.
 """
 # ruff: noqa: T201 - a test that tells how far it is
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import itertools

@@ -1,7 +1,5 @@
 """Files of rows for tests: of an id, an array and a text, in the order of their ids."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import tempfile

@@ -15,14 +15,7 @@ from tfos_lab.core.roles import chief_of
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.driver.bus import Bus
 from tfos_lab.driver.history import History
-from tfos_lab.driver.state.events import (
-    ClusterView,
-    LogText,
-    MetricsReported,
-    NodeChanged,
-    NodeView,
-    StateChanged,
-)
+from tfos_lab.driver.state.events import ClusterView, LogText, MetricsReported, NodeChanged, NodeView, StateChanged
 from tfos_lab.errors import NodeFailed
 
 _ids = itertools.count(1)
@@ -44,13 +37,7 @@ STACKS = """\
 class FakeCluster:
     """Shows what it is told to: states, figures and text of nodes."""
 
-    def __init__(
-        self,
-        *,
-        name: str = "mnist",
-        nodes: int = 4,
-        run_dir: str | Path | None = None,
-    ) -> None:
+    def __init__(self, *, name: str = "mnist", nodes: int = 4, run_dir: str | Path | None = None) -> None:
         self.id = f"fake-{next(_ids)}-{time.time_ns() % 1_000_000}"
         self.name = name
         self.history = History(time.time())
@@ -119,11 +106,7 @@ class FakeCluster:
             if phase:
                 timings[phase] = now - self._view.started_s
             self._view = dataclasses.replace(
-                self._view,
-                state=state,
-                reason=reason,
-                timings=timings,
-                ended_s=now if RunState(state).ended else None,
+                self._view, state=state, reason=reason, timings=timings, ended_s=now if RunState(state).ended else None
             )
         self.bus.publish(StateChanged(time_s=now, state=RunState(state), reason=reason))
 

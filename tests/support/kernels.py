@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.support.processes import gone
 from tests.support.quick import QUICK_ENV
 
 ROOT = Path(__file__).parents[2]
@@ -77,9 +78,10 @@ class Kernels:
 
     def close(self) -> None:
         """End all fork servers."""
-        for process in self.fork_servers():
+        servers = self.fork_servers()
+        for process in servers:
             process.kill()
-            process.wait(PATIENCE_S)
+        assert gone(servers)
 
 
 def told(kernel: subprocess.Popen[str]) -> object:

@@ -1,7 +1,5 @@
 """What a test file imports when its tests run: each process of a suite reads all files, and runs the tests of few."""
 
-from __future__ import annotations
-
 import importlib
 from functools import reduce
 

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import psutil
 
+from tests.support.processes import lives
+
 _RUN_VARIABLE = "TFOS_LAB_TEST_RUN"
 _NODE_PACKAGE = "tfos_lab.node"
 
@@ -44,8 +46,9 @@ class Stock:
         threads = [thread for thread in _threads() if thread not in self._threads]
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        processes = [process for process in _processes() if process not in self._processes]
-        _, alive = psutil.wait_procs(processes, max(0.0, deadline - time.monotonic()))
+        alive = [process for process in _processes() if process not in self._processes]
+        while (alive := [process for process in alive if lives(process)]) and time.monotonic() < deadline:
+            time.sleep(0.02)
         return [f"thread {thread.name}" for thread in threads if thread.is_alive()] + [
             f"process {process.pid} ({_command(process)})" for process in alive
         ]

@@ -1,7 +1,5 @@
 """TFRecord files as the tasks of Spark write and read them; tests play its driver and its tasks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

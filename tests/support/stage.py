@@ -59,12 +59,7 @@ class Stage:
         self.errors: list[str] = []
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.set_content(f"<style>{(_STATIC / 'dashboard.css').read_text()}</style>")
-        traits = {
-            **self._view(),
-            "display_key": "k",
-            "blocking": True,
-            "stacks": "",
-        }
+        traits = {**self._view(), "display_key": "k", "blocking": True, "stacks": ""}
         module = re.sub(
             r"export\{(\S+) as default\};?$", r"return \1;", (_STATIC / "dashboard.js").read_text().rstrip()
         )

@@ -26,8 +26,7 @@ class Staged:
 
 
 INPUT = Staged(
-    (0.62, 0.0, 0.03, 0.3, 0.05),
-    "Waits for rows 62 % of the time: Spark delivers 4,100 rows/s. Use more partitions.",
+    (0.62, 0.0, 0.03, 0.3, 0.05), "Waits for rows 62 % of the time: Spark delivers 4,100 rows/s. Use more partitions."
 )
 COMPUTE = Staged(
     (0.01, 0.02, 0.04, 0.91, 0.02), "Compute bound: 91 % of each step of 310 ms. More nodes would help.", 0.31

@@ -1,12 +1,8 @@
 """The check for leftovers finds what is ours, and only that."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
-
-import pytest
 
 from tests.support.leftovers import Stock
 
@@ -14,47 +10,24 @@ from tests.support.leftovers import Stock
 WAITING = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()", "tfos_lab.node.agent"]
 
 
-@pytest.fixture
-def lasting_thread():
-    end = threading.Event()
+def test_a_thread_of_ours_that_stays_is_named():
+    stock, end = Stock(), threading.Event()
     thread = threading.Thread(target=end.wait, name="tfos-lasting")
-    yield thread
-    end.set()
-    thread.join()
+    thread.start()
+    try:
+        assert stock.leftovers(within_s=0) == ["thread tfos-lasting"]
+    finally:
+        end.set()
+        thread.join()
 
 
-@pytest.fixture
-def lasting_process():
-    started = []
-
-    def start(**options):
-        started.append(subprocess.Popen(WAITING, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options))
-        started[-1].stdout.readline()  # its command line cannot be read before it has begun
-        return started[-1]
-
-    yield start
-    for process in started:
-        with process:
-            process.stdin.close()
-
-
-def test_a_thread_of_ours_that_stays_is_named(lasting_thread):
+def test_processes_of_another_test_run_do_not_count():
     stock = Stock()
-    lasting_thread.start()
-    assert stock.leftovers(within_s=0) == ["thread tfos-lasting"]
-
-
-def test_a_process_of_ours_that_stays_is_named(lasting_process):
-    stock = Stock()
-    process = lasting_process()
-    (left,) = stock.leftovers(within_s=0)
-    assert left.startswith(f"process {process.pid} (")
-
-
-def test_processes_of_another_test_run_do_not_count(lasting_process):
-    stock = Stock()
-    lasting_process(env={"TFOS_LAB_TEST_RUN": "another"})
-    assert stock.leftovers(within_s=0) == []
+    env = {"TFOS_LAB_TEST_RUN": "another"}
+    with subprocess.Popen(WAITING, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as process:
+        process.stdout.readline()  # its command line cannot be read before it has begun
+        assert stock.leftovers(within_s=0) == []
+        process.stdin.close()
 
 
 def test_a_fork_server_may_stay_but_not_what_is_forked_from_it(tmp_path):

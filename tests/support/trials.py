@@ -1,7 +1,5 @@
 """Functions for trials of a search; nodes import this module, which imports nothing."""
 
-from __future__ import annotations
-
 
 def fit(args, ctx):
     """Report a loss that is least for x = 2."""
