@@ -109,8 +109,7 @@ def test_a_restart_keeps_the_files_of_earlier_nodes(run, run_folder, tmp_path):
     assert sorted(content(cluster.run_dir / "output")) == ["checkpoints/0.ckpt", "checkpoints/1.ckpt", "ready"]
 
 
-def test_files_that_an_agent_sent_before_it_was_killed_are_here(scene, remote, monkeypatch, tmp_path):
-    monkeypatch.setattr("tfos_lab.driver.state.cluster_state.FAREWELL_S", 1.0)
+def test_files_that_an_agent_sent_before_it_was_killed_are_here(scene, remote, tmp_path):
     cluster = scene.run(checkpoint_and, ("wait", "chief:0", tmp_path / "never"))
     eventually(lambda: content(cluster.run_dir / "output") == CHECKPOINT)
     scene.agent("chief:0").kill()
