@@ -167,9 +167,8 @@ class Node:
 
 
 @pytest.fixture
-def launch(monkeypatch):
+def launch():
     """A function that launches an agent, which reserves: ``launch(task_socket, **spec)``."""
-    monkeypatch.setattr("tfos_lab.node.driver_link.HEARTBEAT_S", 0.25)  # tests wait for some
     nodes = []
 
     def launch(task_socket=None, **spec):

@@ -254,8 +254,7 @@ def test_a_full_disk_is_named_with_the_size(launch, small_disk, monkeypatch):
 # ---- folders that hosts share -------------------------------------------------------------------------------------
 
 
-def test_a_node_whose_log_folder_differs_from_its_peers_does_not_start(launch, tmp_path, monkeypatch):
-    monkeypatch.setattr("tfos_lab.node.files.shared_folder._PATIENCE_S", 0.3)
+def test_a_node_whose_log_folder_differs_from_its_peers_does_not_start(launch, tmp_path):
     node = launch(shared_dir=str(tmp_path))
     assert len(list(tmp_path.glob(".tfos-*/*"))) == 1
     node.send(start_for(run_forever))

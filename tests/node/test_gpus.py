@@ -47,7 +47,6 @@ def test_a_node_reserves_of_those_that_it_sees(reserve, monkeypatch, variable, g
 
 def test_a_gpu_is_the_same_by_its_number_and_by_what_others_call_it(reserve, monkeypatch):
     reserve(gpus_wanted=1)
-    monkeypatch.setattr("tfos_lab.node.gpus._LEAVING_S", 0.3)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-host-0")
     assert reserve(gpus_wanted=1)[1] == []
 
