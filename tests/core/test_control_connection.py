@@ -233,8 +233,7 @@ def test_strangers_cannot_move_the_memory_while_nodes_are_answered(echoing, kind
     assert most < MOST_BYTES
 
 
-def test_half_open_connections_take_few_descriptors_and_no_node_is_closed_for_them(echoing, monkeypatch):
-    monkeypatch.setattr("tfos_lab.core.listener.HANDSHAKE_S", 3.0)
+def test_half_open_connections_take_few_descriptors_and_no_node_is_closed_for_them(echoing):
     links = [Link(echoing.address) for _ in range(MOST_STRANGERS // 8)]
     for link in links:
         assert_answers(link)

@@ -227,8 +227,7 @@ def test_tasks_without_the_token_store_nothing(wire, token):
     assert (len(wire.to_driver), wire.files()) == (1, [])
 
 
-def test_tasks_of_other_hosts_without_the_token_are_not_let_in(wire, monkeypatch):
-    monkeypatch.setattr("tfos_lab.node.feed.wire._AGAIN_S", 0.5)
+def test_tasks_of_other_hosts_without_the_token_are_not_let_in(wire):
     with pytest.raises(NodeUnreachable, match="does not answer"):
         wire.task(token="guess")
 
@@ -334,7 +333,6 @@ def test_many_connections_that_say_nothing_take_few_descriptors_and_rows_come_al
     assert len(wire.files()) == 20
 
 
-def test_a_connection_that_never_calls_is_closed(wire, monkeypatch):
-    monkeypatch.setattr("tfos_lab.node.feed.wire.GREETING_S", 0.5)
+def test_a_connection_that_never_calls_is_closed(wire):
     with socket.create_connection(("127.0.0.1", wire.port), timeout=PATIENCE_S) as idle:
         assert idle.recv(1) == b""

@@ -99,17 +99,6 @@ def output_folders(tmp_path):
     return list(Path(tempfile.gettempdir()).glob(f"tfos_lab-*/c-{os.getpid()}-{tmp_path.name[-12:]}-*/output"))
 
 
-@pytest.fixture
-def impatient(monkeypatch):
-    """A function that has agents wait for a moment only for a driver that does not answer, when they end."""
-
-    def impatient():
-        for patience in ("agent.LAST_OUTPUT_S", "files.output._PATIENCE_S"):
-            monkeypatch.setattr(f"tfos_lab.node.{patience}", 0.5)
-
-    return impatient
-
-
 def end(node, **taking):
     """Let the function end, and take what it has written."""
     node.outcome()
@@ -139,11 +128,8 @@ def open_output(_args, ctx):
     time.sleep(3600)
 
 
-def test_a_function_that_has_asked_for_its_folder_has_it_listed_while_it_is_empty(start, impatient):
-    node = start(None, open_output)
-    assert node.wait_for(m.FilesListed).files == []
-    impatient()
-    node.close()
+def test_a_function_that_has_asked_for_its_folder_has_it_listed_while_it_is_empty(start):
+    assert start(None, open_output).wait_for(m.FilesListed).files == []
 
 
 def test_a_node_that_sees_the_run_s_folder_lists_nothing(start, tmp_path):
@@ -171,7 +157,7 @@ def test_partial_files_of_our_own_and_what_links_lead_to_are_not_listed(start):
     assert last_list(node).links == 2
 
 
-def test_what_has_changed_since_it_was_listed_or_is_a_link_now_is_not_sent(start, tmp_path, impatient):
+def test_what_has_changed_since_it_was_listed_or_is_a_link_now_is_not_sent(start, tmp_path):
     node = start({"changed": (b"first", 10), "two": (b"own", 10)}, go=tmp_path / "never")
     take(node, lambda: any(len(one.files) == 2 for one in node.all(m.FilesListed)))
     listed = {file.name: file for file in node.wait_for(m.FilesListed, lambda one: len(one.files) == 2).files}
@@ -184,7 +170,6 @@ def test_what_has_changed_since_it_was_listed_or_is_a_link_now_is_not_sent(start
         piece = node.wait_for(m.FilePiece, lambda piece, name=name: piece.name == name)
         assert piece.data == b""
         assert piece.problem
-    impatient()
     node.close()  # what it keeps goes with the other files of the test
 
 
@@ -200,7 +185,7 @@ def test_what_the_driver_does_not_take_is_kept_on_the_host_and_replaces_nothing(
     (announced.parent / "other").unlink()
 
 
-def test_an_agent_that_ends_early_keeps_files_that_the_driver_does_not_have(start, tmp_path, impatient):
+def test_an_agent_that_ends_early_keeps_files_that_the_driver_does_not_have(start, tmp_path):
     nodes = [start({"m": (b"x", 10)}, go=tmp_path / "never") for _ in ("has it", "leaves it out", "does not answer")]
     eventually(lambda: sum((folder / "m").exists() for folder in output_folders(tmp_path)) == len(nodes))
     for node, keeps in zip(nodes, (True, False), strict=False):
@@ -210,9 +195,8 @@ def test_an_agent_that_ends_early_keeps_files_that_the_driver_does_not_have(star
             keeps=lambda _piece, keeps=keeps: keeps,
         )
     places = [Path(node.wait_for(m.FilesListed).place) for node in nodes]
-    impatient()
     for node in nodes:
-        node.agent.leave()
+        node.agent.leave()  # all at once, as they wait a while for their driver
     for node in nodes:
         node.close()
     assert [(place / "m").exists() for place in places] == [False, True, True]
@@ -274,8 +258,7 @@ def test_files_of_nodes_before_a_restart_are_listed_after_those_of_the_last(chie
     ]
 
 
-def test_a_driver_that_does_not_answer_is_not_waited_for(chief, impatient):
-    impatient()
+def test_a_driver_that_does_not_answer_is_not_waited_for(chief):
     node = chief({"a.tfevents": (1, 0)})
     node.wait_for(m.FilesListed)
     node.wait_for(m.Drained)
