@@ -887,6 +887,17 @@ def there_are_too_few_slots_beside_parameter_servers(scene):
 
 
 @fault(
+    "another cluster holds the slots",
+    raises(NotEnoughSlots, "cluster_size=2, but Spark has 1 free task slot of 4"),
+    on=(STANDALONE,),
+)
+def another_cluster_holds_the_slots(scene):
+    await_slots(scene)
+    with scene.run(cluster_size=3):
+        scene.run(cluster_size=2)
+
+
+@fault(
     "more nodes than this machine holds",
     raises(NotEnoughRoom, "cluster_size=400000, but this machine has room for"),
     page="how many fit",

@@ -110,7 +110,7 @@ def run_script(folder):
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
     """What calls came to, which were at once: each waits until one of its nodes hangs, or takes too long."""
-    late = {**HERE, "show": False, "timeout": 10.0, "raise_failures": False}
+    late = {**HERE, "show": False, "timeout": 20.0, "raise_failures": False}
     folder = tmp_path_factory.mktemp("ended")
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor() as pool:
         patch.setenv("TFOS_LAB_RUNS", str(folder))
@@ -154,4 +154,4 @@ def test_a_script_that_hangs_has_failed(ended):
 def test_a_run_that_takes_too_long_has_failed(ended):
     [failure] = ended["late"].result().failures.values()
     assert (failure.run, failure.kind) == (1, "timed out")
-    assert "timeout=10" in failure.message
+    assert "timeout=20" in failure.message

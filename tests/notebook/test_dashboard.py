@@ -175,8 +175,7 @@ def test_the_picture_in_the_document_follows_state_steps_and_output(browser, clu
     assert set(picture["bundle"]) == {"text/html", "text/plain"}
 
 
-def test_rows_per_second_are_those_of_the_last_seconds(browser, cluster, live, monkeypatch):
-    monkeypatch.setattr("tfos_lab.notebook.display.summary._WINDOW_S", 1.5)
+def test_rows_per_second_are_those_of_the_last_seconds(browser, cluster, live):
     cluster.set_state("running")
 
     def rate():
@@ -330,7 +329,6 @@ def test_nodes_that_end_after_a_failed_cell_are_not_shown_as_stopping_for_good(b
 def drawn(browser, monkeypatch):
     """The pictures of a front end that is said to have no widgets."""
     monkeypatch.setenv("TFOS_LAB_WIDGETS", "0")
-    monkeypatch.setattr("tfos_lab.notebook.display.plain_display.PICTURE_EVERY_S", 0.3)
     return browser.outputs
 
 
