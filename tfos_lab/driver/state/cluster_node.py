@@ -32,7 +32,7 @@ class ClusterNode:
         self.serves = False
         self.loss: Failure | None = None
         self._counts_from_0 = False
-        self._clock = NodeClock()
+        self._ahead_s = -math.inf
 
     @property
     def awaited(self) -> bool:
@@ -69,8 +69,10 @@ class ClusterNode:
             step=report.step,
             total_steps=report.total_steps or self.view.total_steps,
         )
+        # The report that was quickest says how far the node's clock is ahead of the driver's.
+        self._ahead_s = max(self._ahead_s, report.time_s - now_s)
         return MetricsReported(
-            time_s=self._clock.to_driver_s(report.time_s, now_s),
+            time_s=report.time_s - self._ahead_s,
             node=self.view.name,
             step=report.step,
             total_steps=report.total_steps,
@@ -84,12 +86,6 @@ class ClusterNode:
             self.view = changed(self.view, step=total)
 
 
-# A message may be on its way for a while; clocks that are off by less are taken for right.
-_TOLERANCE_S = 5.0
-# A clock that is off by more was never set: certificates are not good on such a host either, and nothing is made right.
-_MOST_S = 86_400.0
-
-
 def _nan_since(
     before: Mapping[str, int | None], step: int | None, metrics: Mapping[str, float]
 ) -> dict[str, int | None]:
@@ -99,23 +95,6 @@ def _nan_since(
         if math.isnan(value):
             since[name] = before.get(name, step)
     return since
-
-
-class NodeClock:
-    """What is known of one node's clock, from the times in its messages and those of their arrival."""
-
-    def __init__(self) -> None:
-        self._ahead_s = -math.inf
-
-    def to_driver_s(self, time_s: float, now_s: float) -> float:
-        """Return a time of the node's clock, in a message that arrives now, as one of the driver's clock.
-
-        The message that was quickest says how far the clock is ahead; it is never too far by more than that took.
-        """
-        self._ahead_s = max(self._ahead_s, time_s - now_s)
-        if -_TOLERANCE_S <= self._ahead_s <= _TOLERANCE_S:
-            return time_s
-        return time_s - self._ahead_s if abs(self._ahead_s) < _MOST_S else time_s
 
 
 # Ticks come five times a second. Of a longer time between two, only this much counts.
