@@ -128,13 +128,13 @@ def _is_ours(path: Path) -> bool:
 
 
 def birth_of(pid: int) -> str:
-    """Return a text that tells when a process began; empty if there is no such process.
+    """Return a text that tells when a process began after the host did; empty if there is no such process.
 
     Together with the pid it identifies a process: pids alone are reused.
     """
     if _PROC.exists():
         fields = stat_of(pid)
-        return f"{_boot_id()}:{fields[19]}" if fields and fields[0] not in "ZX" else ""
+        return fields[19] if fields and fields[0] not in "ZX" else ""
     # All that can be found out here is whether the process is there.
     try:
         os.kill(pid, 0)
@@ -145,12 +145,6 @@ def birth_of(pid: int) -> str:
     return "there"
 
 
-def _boot_id() -> str:
-    with contextlib.suppress(OSError):
-        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()[:8]
-    return ""
-
-
 def own_kernel_id() -> str:
     """Return the id by which the Jupyter server knows this process, or "" if it is not a kernel."""
     for argument in sys.argv[1:]:
@@ -158,11 +152,6 @@ def own_kernel_id() -> str:
         if name.startswith("kernel-") and name.endswith(".json"):
             return name.removeprefix("kernel-").removesuffix(".json")
     return ""
-
-
-def own_notebook() -> str:
-    """Return the path of the notebook that this kernel was started for, or "" if it is not known."""
-    return os.environ.get("JPY_SESSION_NAME", "")
 
 
 def announce_server() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,11 +40,6 @@ class Environment:
             return cls(**{name: fields[name] for name in ("digest", "python", "platform", "packages", "exclude")})
         except (KeyError, TypeError) as error:
             raise ValueError("no manifest of a packed environment") from error
-
-
-def this_platform() -> str:
-    """Return the platform of this Python, as packages with compiled code are built for it."""
-    return sysconfig.get_platform()
 
 
 def unpacked_environment() -> Environment | None:

@@ -7,6 +7,7 @@ import importlib.util
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
@@ -36,27 +37,25 @@ def lazy_parts_of_keras() -> Iterator[None]:
 
 def after_import(name: str, function: Callable[[], object]) -> None:
     """Call a function when a module has been imported: at once, if it has been; once, however often it is asked for."""
-    waiting = [one for one in sys.meta_path if isinstance(one, _FollowedFinder) and one.calls(name, function)]
+    finder = _FollowedFinder(name, function)
     if name in sys.modules:
         function()
-    elif not waiting:
-        sys.meta_path.insert(0, _FollowedFinder(name, function))
+    elif finder not in sys.meta_path:
+        sys.meta_path.insert(0, finder)
 
 
+@dataclass(frozen=True)
 class _FollowedFinder:
-    def __init__(self, name: str, function: Callable[[], object]) -> None:
-        self._name, self._function = name, function
-
-    def calls(self, name: str, function: Callable[[], object]) -> bool:
-        return (self._name, self._function) == (name, function)
+    name: str
+    function: Callable[[], object]
 
     def find_spec(self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != self._name:
+        if name != self.name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
-            spec.loader = _FollowedLoader(spec.loader, self._function)
+            spec.loader = _FollowedLoader(spec.loader, self.function)
         return spec
 
 

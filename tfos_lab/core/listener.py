@@ -69,7 +69,8 @@ class Listener:
     """
 
     def __init__(self, bind_host: str = "127.0.0.1", public_host: str | None = None, nodes: int = 0) -> None:
-        self._token = secrets.token_bytes(TOKEN_BYTES)
+        # What an agent shows first.
+        self.token = secrets.token_bytes(TOKEN_BYTES)
         self._waiting: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._connections: dict[int, _Connection] = {}
         # What is to be sent, and to whom; whether the loop has been asked to do it.
@@ -82,13 +83,8 @@ class Listener:
         self.address = DriverAddress(
             endpoint=f"tcp://{bracketed(public_host or bind_host)}:{self._port.number}",
             certificate=self._port.certificate,
-            token=self._token,
+            token=self.token,
         )
-
-    @property
-    def token(self) -> bytes:
-        """What an agent shows first."""
-        return self._token
 
     def post(self, item: object) -> None:
         """Have `poll` return ``item``, behind all that has come so far."""

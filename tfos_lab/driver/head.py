@@ -104,7 +104,7 @@ class Head:
             restarts=cluster.restarts,
             starts_when_asked=cluster.launcher.runs_inline,
         )
-        fed = {spec.rank: spec.node for spec in cluster.node_specs if spec.role.is_fed}
+        fed = {spec.rank: spec.node for spec in cluster.node_specs if spec.role.trains}
         self.feed_state = FeedState(fed, lock_step=config.num_ps == 0, resumes=number > 0)
         # A function in the kernel is watched by its user, who may be at a breakpoint.
         hang_s = 0.0 if cluster.launcher.runs_inline else config.hang_timeout

@@ -13,6 +13,7 @@ import shutil
 import signal
 import socket
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
 
-from tfos_lab.core.environments import this_platform, unpacked_environment
+from tfos_lab.core.environments import unpacked_environment
 from tfos_lab.core.gpu_shares import EQUAL
 from tfos_lab.core.package_versions import compared_versions, misfits
 from tfos_lab.core.processes import adopt_orphans
@@ -285,7 +286,7 @@ def inspect_and_warm(owner: str, extra_env: dict[str, str]) -> dict[str, str]:
         "executor": "",
         "python": ".".join(map(str, sys.version_info[:2])),
         "problem": problem,
-        "platform": this_platform(),
+        "platform": sysconfig.get_platform(),
         "environment": packed.to_json() if packed is not None else "",
         "gpus": ", ".join(visible_gpus({**executor_environ(), **extra_env})),
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import sys
+import sysconfig
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tfos_lab.core.environments import Environment, this_platform
+from tfos_lab.core.environments import Environment
 from tfos_lab.core.listener import PORT_VARIABLE, Listener
 from tfos_lab.core.messages import DriverAddress
 from tfos_lab.core.package_versions import compared_versions, differing, dotted
@@ -134,7 +135,7 @@ def problem_with(archives: str, python: str, inventory: Inventory) -> str:
         packed = read_manifest(path)
     except (OSError, ValueError):
         return ""  # made by another program
-    return unlike(packed, inventory, this_platform(), str(path))
+    return unlike(packed, inventory, sysconfig.get_platform(), str(path))
 
 
 def unlike(packed: Environment, inventory: Inventory, platform: str, where: str) -> str:
