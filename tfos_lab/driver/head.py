@@ -71,20 +71,9 @@ class HeadLost(Exception):
 class Head:
     """The nodes of one start. Safe to use from any thread: read the states under `lock`, change them with `request`.
 
-    Attributes
-    ----------
-    state, feed_state : ClusterState, FeedState
-        The nodes, and the rows that they were fed.
-    number : int
-        0 for the first start, and one more for each restart.
-    over : threading.Event
-        Set when these nodes will send nothing more.
-    address : DriverAddress
-        Where they reach the driver, and the keys.
-    launch_error : TfosError or None
-        The first error with which the launcher gave up.
-    feeds, caught_up : int, bool
-        How many of the cluster's feeds these nodes have been given, and whether that is all that those before them had.
+    Its ``number`` is 0 for the first start, and one more for each restart. ``over`` is set when these nodes will send
+    nothing more. They have been given so many of the cluster's ``feeds``, and have ``caught_up`` if that is all that
+    those before them had. ``launch_error`` is the first error with which the launcher gave up.
     """
 
     def __init__(self, cluster: Cluster, number: int) -> None:
@@ -194,7 +183,7 @@ class Head:
             views = self.state.views
         chosen = [rank_of(views, node)] if node is not None else list(range(len(views)))
         asked_s = time.monotonic()
-        answers = self.ask_for_stacks({rank for rank in chosen if _has_process(views[rank])}, timeout_s)
+        answers = self.ask_for_stacks({rank for rank in chosen if views[rank].state.is_present}, timeout_s)
         waited_s = time.monotonic() - asked_s
         return {views[rank].name: _stacks_text(views[rank], answers.get(rank), waited_s) for rank in chosen}
 
@@ -519,14 +508,10 @@ class Head:
         )
 
 
-def _has_process(view: NodeView) -> bool:
-    return not view.state.ended and view.state is not NodeState.WAITING
-
-
 def _stacks_text(view: NodeView, answer: m.Stacks | None, waited_s: float) -> str:
     if answer is not None:
         return answer.text
-    if not _has_process(view):
+    if not view.state.is_present:
         return f"it has no process: its state is {view.state}"
     return f"its agent has not answered within {waited_s:.1f} s"
 

@@ -32,20 +32,8 @@ from tfos_lab.texts import encodable
 class RunDir:
     """The folder of one run, which exists; ``log_dir`` is where the user wants event files and backups.
 
-    That is another folder, or an address such as ``"gs://bucket/logs"``.
-
-    Attributes
-    ----------
-    id : str
-        Unique identifier of the run: the name of the folder by default.
-    events, output, record, notes : pathlib.Path
-        Event files, output of the nodes, ``run.json``, and what the user says of it.
-    log_dir : str
-        Where event files belong.
-    event_home : str
-        The folder that the nodes write them to, and TensorBoard shows: that one, or `events` if it is remote.
-    backup_home : str
-        The folder, which all nodes must see, that holds their backups.
+    That is another folder, or an address such as ``"gs://bucket/logs"``. Nodes write event files to `event_home`, which
+    TensorBoard shows: that folder, or `events` if it is remote. All nodes must see `backup_home`.
     """
 
     def __init__(self, path: Path, log_dir: str | None = None, *, run_id: str = "") -> None:

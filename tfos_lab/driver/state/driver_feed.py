@@ -6,6 +6,7 @@ import functools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from tfos_lab.core.messages import INPUT_QUEUE, KEPT
 from tfos_lab.driver.state.events import FeedProgressed
@@ -14,67 +15,42 @@ from tfos_lab.driver.state.instructions import Instruction, Publish
 
 @dataclass
 class DriverFeed:
-    """The rows of one feed; `FeedState` alone changes it.
-
-    Attributes
-    ----------
-    names : mapping of int to str
-        The nodes that are fed, by rank.
-    source : int
-        Which call of `Cluster.train` it belongs to.
-    queue : str
-        Which ``ctx.data_feed`` reads it.
-    locations : dict of int to list of str
-        Locations of the nodes whose endpoints are open, by rank.
-    committed : dict of int to str
-        The attempt that counts, by partition.
-    each : int
-        Rows committed on each node by tasks, which deal them out evenly: one number for thousands of nodes.
-    own : counter of int
-        Beside these, the rows of single nodes, by rank: leftover rows, or their shares of files.
-    expected_rows, expected_partitions : int or None
-        What Spark's job has produced; None until it is over.
-    foreseen_partitions : int or None
-        What Spark says it will produce; only shown.
-    steps : dict of int to int
-        Steps of an epoch that the nodes have agreed on, by dataset.
-    read_by : set of int
-        Nodes that have read this feed of a stream.
-    state : str
-        ``"open"``, ``"complete"`` or ``"aborted"``.
-    timeout_s : float
-        How long its rows may lie still.
-    complete_s : float or None
-        When all its rows had come.
-    is_cut : bool
-        Whether it ended early, as a node wants no more rows.
-    blocks : dict of int to list of tuple of int
-        Of a feed of files, the blocks of those that nodes have counted, by the number of the file.
-    problems : dict of int to str
-        Of a feed of files, what the nodes that have looked at all theirs have found wrong, by rank; mostly nothing.
-    """
+    """The rows of one feed; `FeedState` alone changes it."""
 
     number: int
+    # The nodes that are fed, by rank.
     names: Mapping[int, str]
     epochs: int
+    # Which call of `Cluster.train` it belongs to, and which ``ctx.data_feed`` reads it.
     source: int = 0
     stream: bool = False
     queue: str = INPUT_QUEUE
+    # Of the nodes whose endpoints are open, by rank.
     locations: dict[int, list[str]] = field(default_factory=dict)
+    # The attempt that counts, by partition.
     committed: dict[int, str] = field(default_factory=dict)
+    # Rows committed on each node by tasks, which deal them out evenly: one number for thousands of nodes. Beside these,
+    # the rows of single nodes, by rank: leftover rows, or their shares of files.
     each: int = 0
     own: Counter[int] = field(default_factory=Counter)
     size_bytes: int = 0
+    # What Spark's job has produced; None until it is over. What Spark says it will produce is only shown.
     expected_rows: int | None = None
     expected_partitions: int | None = None
     foreseen_partitions: int | None = None
     tasks: tuple[int, int] | None = None
+    # Steps of an epoch that the nodes have agreed on, by dataset.
     steps: dict[int, int] = field(default_factory=dict)
+    # Nodes that have read this feed of a stream.
     read_by: set[int] = field(default_factory=set)
-    state: str = "open"
+    state: Literal["open", "complete", "aborted"] = "open"
+    # How long its rows may lie still, and when all had come.
     timeout_s: float = 0.0
     complete_s: float | None = None
+    # Whether it ended early, as a node wants no more rows.
     is_cut: bool = False
+    # Of a feed of files: the blocks of those that nodes have counted, by the number of the file; and what the nodes
+    # that have looked at all theirs have found wrong, by rank: mostly nothing.
     blocks: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     problems: dict[int, str] = field(default_factory=dict)
 
@@ -95,7 +71,7 @@ class DriverFeed:
     @property
     def rows(self) -> dict[int, int]:
         """Rows committed, by rank."""
-        return {rank: self.each + self.own.get(rank, 0) for rank in self.names}
+        return {rank: self.rows_of(rank) for rank in self.names}
 
     @functools.cached_property
     def ranks(self) -> tuple[int, ...]:
@@ -129,7 +105,7 @@ class DriverFeed:
                 FeedProgressed(
                     time_s=now_s,
                     feed=self.number,
-                    rows={name: self.each + self.own.get(rank, 0) for rank, name in self.names.items()},
+                    rows={name: self.rows_of(rank) for rank, name in self.names.items()},
                     partitions=len(self.committed),
                     size_bytes=self.size_bytes,
                     complete=self.state == "complete",
