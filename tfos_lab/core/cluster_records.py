@@ -16,7 +16,7 @@ from typing import Self
 
 import msgspec
 
-from tfos_lab.core.processes import stat_of
+from tfos_lab.core.processes import began
 
 _PROC = Path("/proc")
 # A Jupyter server that reads the records puts a file beside them: its pid, and in it when the process began.
@@ -133,8 +133,7 @@ def birth_of(pid: int) -> str:
     Together with the pid it identifies a process: pids alone are reused.
     """
     if _PROC.exists():
-        fields = stat_of(pid)
-        return fields[19] if fields and fields[0] not in "ZX" else ""
+        return began(pid)
     # All that can be found out here is whether the process is there.
     try:
         os.kill(pid, 0)

@@ -16,13 +16,13 @@ _START_TIMEOUT_S = 10.0
 
 
 class EventLoop:
-    """The loop, and who uses it; from `join_loop`."""
+    """The loop, its thread, which does not run in a forked process, and who uses it; from `join_loop`."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.users: set[object] = set()
-        self._thread = threading.Thread(target=self._run, name="tfos-connections", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, name="tfos-connections", daemon=True)
+        self.thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -35,18 +35,9 @@ class EventLoop:
         finally:
             self.loop.close()
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether the thread runs; it does not in a forked process."""
-        return self._thread.is_alive()
-
     def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop, and return what it returns; for other threads."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(_START_TIMEOUT_S)
-
-    def stop(self) -> None:
-        """End the thread, without waiting for it."""
-        self.loop.call_soon_threadsafe(self.loop.stop)
 
 
 _lock = threading.Lock()
@@ -57,7 +48,7 @@ def join_loop(user: object) -> EventLoop:
     """Return the loop of this process, which runs until this and all other users have left it."""
     global _shared  # noqa: PLW0603 - one thread for all listeners of the process
     with _lock:
-        if _shared is None or not _shared.is_alive:
+        if _shared is None or not _shared.thread.is_alive():
             _shared = EventLoop()
         _shared.users.add(user)
         return _shared
@@ -74,4 +65,4 @@ def leave_loop(user: object) -> None:
         if loop.users:
             return
         _shared = None
-    loop.stop()
+    loop.loop.call_soon_threadsafe(loop.loop.stop)

@@ -21,7 +21,7 @@ from tfos_lab.core import messages as m
 from tfos_lab.core.paths import OWN_MARK, split_scheme
 from tfos_lab.core.runtime_files import files_in
 from tfos_lab.driver.logs import room_on_disk
-from tfos_lab.driver.run_dir import RunDir
+from tfos_lab.driver.run_dir import RunDir, make_probe
 from tfos_lab.driver.state.events import NodeView
 from tfos_lab.driver.state.instructions import Instruction, SendTo
 from tfos_lab.errors import ResultNotStored
@@ -43,11 +43,11 @@ class OutputReceiver:
 
     def __init__(self, run_dir: RunDir, *, of_all: bool, notify: Callable[[str], None]) -> None:
         self.home = run_dir.output
-        self.probe = run_dir.make_probe(run_dir.path)
+        self.probe = make_probe(run_dir.path)
         self.events = EventFiles(run_dir, notify)
         self._event_probe = self.probe
         if not self.events.are_at_home:
-            self._event_probe = run_dir.make_probe(Path(split_scheme(run_dir.event_home)[2]))
+            self._event_probe = make_probe(Path(split_scheme(run_dir.event_home)[2]))
         self._notify = notify
         self._run_dir = run_dir
         self._of_all = of_all

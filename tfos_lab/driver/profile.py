@@ -7,6 +7,7 @@ of a box is the time in which a function was in the stack, and the boxes below i
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -227,9 +228,7 @@ def _draw(box: _Box, total: int, period_s: float) -> Html:
 
 def hottest(samples: Iterable[tuple[Sequence[str], int]]) -> list[tuple[str, float]]:
     """Return the functions that were innermost most often, with their share of all samples, 0 to 1."""
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
     for stack, count in samples:
-        name = stack[-1].rpartition("\t")[2] if stack else ""
-        counts[name] = counts.get(name, 0) + count
-    total = sum(counts.values())
-    return [(name, counts[name] / total) for name in sorted(counts, key=lambda name: -counts[name])[:_HOTTEST]]
+        counts[stack[-1].rpartition("\t")[2] if stack else ""] += count
+    return [(name, count / counts.total()) for name, count in counts.most_common(_HOTTEST)]

@@ -101,16 +101,6 @@ class RunDir:
         """Return the file with a node's result, if that was large and nobody has looked at it."""
         return self.path / "results" / _file_name(node)
 
-    def make_probe(self, folder: Path) -> Path:
-        """Make an empty file of a name that nobody can guess: a node that finds it sees this very folder.
-
-        It is in the part of the folder that exists: whoever writes there makes the rest.
-        """
-        probe = existing_part(folder) / f".home-{secrets.token_hex(16)}"
-        with contextlib.suppress(OSError):  # no node will find it
-            probe.touch(mode=0o600)
-        return probe
-
     def checkpoint(self, stream: int) -> str:
         """Return the address of the folder in which Spark records how far it has read a stream."""
         return (self.path / f"checkpoint-{stream}").as_uri()
@@ -153,6 +143,17 @@ def require_working_dir() -> Path:
 def existing_part(folder: Path) -> Path:
     """Return the folder itself, or the nearest one above it that exists."""
     return next(path for path in (folder, *folder.parents) if path.is_dir())
+
+
+def make_probe(folder: Path) -> Path:
+    """Make an empty file of a name that nobody can guess: a node that finds it sees this very folder.
+
+    It is in the part of the folder that exists: whoever writes there makes the rest.
+    """
+    probe = existing_part(folder) / f".home-{secrets.token_hex(16)}"
+    with contextlib.suppress(OSError):  # no node will find it
+        probe.touch(mode=0o600)
+    return probe
 
 
 def parts_of(folder: Path) -> list[Path]:

@@ -157,18 +157,6 @@ class _Handler(web.RequestHandler):
         """Return none: TensorBoard's own is passed on."""
         return None
 
-    async def get(self) -> None:
-        """Request a page."""
-        await self._pass_on()
-
-    async def head(self) -> None:
-        """Request the headers of a page."""
-        await self._pass_on()
-
-    async def post(self) -> None:
-        """Request data; TensorBoard's pages use POST for much of it."""
-        await self._pass_on()
-
     async def options(self) -> None:
         """Allow the sandboxed page's requests."""
         send_cors_headers(self)
@@ -180,6 +168,9 @@ class _Handler(web.RequestHandler):
             self.redirect(f"/{self._token}/")
         elif (found := await self._server.find(self)) is not None:
             await send_page(self, found, path)
+
+    # TensorBoard's pages request much of their data by POST.
+    get = head = post = _pass_on
 
     def write_error(self, status_code: int, **_: Any) -> None:
         """Send a page with one sentence."""

@@ -13,6 +13,8 @@ from typing import Self
 
 import msgspec
 
+from tfos_lab.core.processes import status_of
+
 _LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
 
 
@@ -92,7 +94,8 @@ class ProcessState(msgspec.Struct, frozen=True):
         return cls(
             environ=dict(environ),
             cwd=cwd or _cwd(),
-            umask=_umask(),
+            # Without setting it, as ``os.umask`` would: other threads may create files now.
+            umask=int(status_of(os.getpid(), "Umask") or "-1", 8),
             limits={number: resource.getrlimit(number) for number in _LIMITS},
             cpus=sorted(os.sched_getaffinity(0)),
         )
@@ -119,12 +122,3 @@ def _cwd() -> str:
         return str(Path.cwd())
     except OSError:
         return ""
-
-
-def _umask() -> int:
-    """Return the umask without setting it, as ``os.umask`` would, for other threads may create files now."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("Umask:"):
-                return int(line.split()[1], 8)
-    return -1
