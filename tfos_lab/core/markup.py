@@ -12,17 +12,10 @@ class Html(str):
 
 
 def h(tag: str, *children: object, **attributes: object) -> Html:
-    """Make an element; text is escaped, elements are not.
+    """Make an element; text is escaped, elements are not, and None is left out.
 
-    Parameters
-    ----------
-    tag : str
-        The name of the element.
-    *children : Html, str or None
-        Its content; None is left out.
-    **attributes : str, float, bool or None
-        Its attributes: ``cls`` is ``class``, an underscore a hyphen. True makes one without a value, and None and False
-        leave it out.
+    Of attributes, ``cls`` is ``class``, and an underscore a hyphen. True makes one without a value, and None and False
+    leave it out.
 
     Examples
     --------

@@ -21,13 +21,6 @@ class Results(Mapping[str, Any]):
 
     Values are decoded when they are first used. Large ones are files until then, and are mapped: their arrays take
     memory only where they are looked at.
-
-    Parameters
-    ----------
-    outcomes : callable
-        Returns how nodes have ended, by name.
-    file_of : callable, optional
-        Returns the file of a node's large result.
     """
 
     def __init__(self, outcomes: Callable[[], dict[str, Outcome]], file_of: Callable[[str], Path] = Path) -> None:

@@ -63,7 +63,7 @@ def run(_body: bytes, fds: list[int]) -> int:
     _flush()
     session.send_ended(outcome)
     # Other nodes may still need this process as a peer in a collective: it exits when all have returned.
-    session.wait_for_finish()
+    session.finish.wait()
     with contextlib.suppress(Exception):
         atexit._run_exitfuncs()  # noqa: SLF001 - what Python itself does at exit
     _flush()
