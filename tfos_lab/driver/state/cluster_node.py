@@ -48,17 +48,6 @@ class ClusterNode:
         """Whether the others go on while it is started again: a worker that serves has no state of its own."""
         return self.trains and self.serves and (self.view.state is NodeState.SERVING or failure.gone)
 
-    def heard_at(self, now_s: float) -> None:
-        """The node has sent a message."""
-        self.view = changed(self.view, last_heartbeat_s=now_s)
-
-    def take(self, told: m.RowsTaken | m.Activity) -> None:
-        """Take what the node tells of its rows, or of its work."""
-        if isinstance(told, m.RowsTaken):
-            self.view = changed(self.view, rows=told.rows)
-        else:
-            self.view = changed(self.view, activity=changed(told.seen, slower=None))
-
     def take_report(self, report: m.Reported, now_s: float) -> MetricsReported:
         """Take the metrics that the function reports; return the event."""
         self._counts_from_0 |= self.view.step is None and report.step == 0

@@ -23,6 +23,7 @@ from tfos_lab.driver.state.events import (
     NodeStartedAgain,
     NodeView,
     StateChanged,
+    changed,
 )
 from tfos_lab.driver.state.instructions import (
     Failure,
@@ -174,7 +175,7 @@ class ClusterState:
         """Handle an agent's message; return what must now be done."""
         node = self._nodes[message.rank]
         self._silence.broken_by(message.rank, now_s)
-        node.heard_at(now_s)
+        node.view = changed(node.view, last_heartbeat_s=now_s)
         match message:
             case m.Reserve():
                 return self._reserve(node, message, now_s)
@@ -182,8 +183,10 @@ class ClusterState:
                 return self._progress(node, NodeState(state), pid, now_s)
             case m.Reported():
                 return [Publish(node.take_report(message, now_s))]
-            case m.RowsTaken() | m.Activity():
-                node.take(message)
+            case m.RowsTaken(rows=rows):
+                node.view = changed(node.view, rows=rows)
+            case m.Activity(seen=seen):
+                node.view = changed(node.view, activity=changed(seen, slower=None))
             case m.Ended(outcome=outcome):
                 return self._end(node, outcome, now_s)
             case m.FilesListed(folder="output"):
