@@ -354,7 +354,7 @@ class Cluster:
             Such as ``"worker:0"``; all nodes by default.
         timeout : float
             How many seconds to wait for answers. A process whose interpreter is locked by a long call into C is asked
-            with a signal meanwhile; one that is stopped has no stacks, and says so.
+            with a signal meanwhile; one that is stopped has no stacks.
 
         Returns
         -------

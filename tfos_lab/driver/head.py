@@ -303,7 +303,7 @@ class Head:
                         self._tick(time.time(), behind=is_behind)
                         is_behind = True
                     self._changed.notify_all()
-        except Exception as error:  # of ours: nobody would hear the nodes any more
+        except Exception as error:  # a bug: nobody would hear the nodes any more
             logger.exception("the driver of %s could not go on", self.cluster.id)
             failure, now_s = Failure("driver", type(error).__name__, str(error)), time.time()
             with self.lock:
@@ -516,7 +516,7 @@ def _stacks_text(view: NodeView, answer: m.Stacks | None, waited_s: float) -> st
     return f"its agent has not answered within {waited_s:.1f} s"
 
 
-# ---- what no node of ours sends --------------------------------------------------------------------------------------
+# ---- what no node sends ----------------------------------------------------------------------------------------------
 
 # Decoding has checked what the types of `tfos_lab.core.messages` say. The rest is looked at here, before the states see
 # it: whether it is too early, whether feeds exist and are the sender's, whether what is shown is well-formed.

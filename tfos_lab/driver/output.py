@@ -248,7 +248,7 @@ class _Result(FileFetcher):
         if [file.name for file in offer.files] != [self._path.name]:
             return "it was not to come"
         folder, size_bytes = self._home, offer.files[0].size_bytes
-        if size_bytes > RESULT_BYTES:  # no node of ours offers that
+        if size_bytes > RESULT_BYTES:  # no node offers that
             return f"a result may take {RESULT_BYTES / 1e6:,.1f} MB"
         try:
             folder.mkdir(mode=0o700, exist_ok=True)

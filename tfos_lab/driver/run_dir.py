@@ -55,7 +55,7 @@ class RunDir:
         folder cannot be written, or ConfigError is raised. Only the user can open it: logs and records show code,
         data and paths.
         """
-        require_working_dir()  # nodes are told of it
+        require_working_dir()  # nodes get its name
         bases = run_bases()
         label = "".join(char if char.isalnum() or char in "-_" else "-" for char in name)[:40]
         for base in bases:

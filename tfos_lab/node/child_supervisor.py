@@ -274,7 +274,7 @@ class ChildSupervisor:
         for pipe in self._pipes:
             pipe.release(self._logs, LINE_PATIENCE_S)
         if self._child is not None and not self._child.pid and not self.exited:
-            self._fork_server.replace_if_stuck(self._child.fork_server)  # it could neither fork it nor say so
+            self._fork_server.replace_if_stuck(self._child.fork_server)  # it can neither fork nor answer
         if self._starts_again and self.exited and self.drain():
             assert self._start is not None
             self._drop_child()

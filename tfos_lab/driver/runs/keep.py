@@ -21,7 +21,7 @@ _REMOVED = ".removed-"
 def keep_newest(run_dir: RunDir, config: ClusterConfig) -> None:
     """Remove the older runs beside this one; none where there is no limit, or for a part of a search.
 
-    Tagged runs stay, those that have not ended, and what is no run of ours; they do not count. What lies elsewhere,
+    Tagged runs stay, those that have not ended, and folders of other things; they do not count. What lies elsewhere,
     such as in ``log_dir``, is never touched. Nobody waits for the answer: what cannot be removed is a line of the log.
     """
     keep = config.keep_runs or _from_environ()
