@@ -340,7 +340,8 @@ class Head:
         """Handle an agent's message; one that no agent sends ends its sender."""
         connection, data = item
         if data is None:
-            self._disconnect(connection)
+            if (rank := self._ranks.pop(connection, None)) is not None:
+                self._do(self.state.disconnect(rank, time.time()))
             return
         if connection in self._refused:
             return
@@ -396,11 +397,6 @@ class Head:
         self._connections[message.rank] = connection
         self._ranks[connection] = message.rank
         self._do(self.state.handle(message, time.time()))
-
-    def _disconnect(self, connection: int) -> None:
-        """Take note that an agent's connection has ended."""
-        if (rank := self._ranks.pop(connection, None)) is not None:
-            self._do(self.state.disconnect(rank, time.time()))
 
     def _handle(  # noqa: C901 - one case for each kind
         self, connection: int, message: m.FromAgent, now_s: float
