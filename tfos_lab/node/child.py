@@ -127,16 +127,8 @@ def _run_function(session: NodeSession, start: m.Start, result_file: Path) -> m.
 
     try:
         map_fun, args = unpack(payload_of(start))
-    except Exception as error:  # noqa: BLE001 - loading imports the user's own modules
-        problem = error
-        if not isinstance(error, PayloadError):
-            problem = PayloadError(
-                name="map_fun",
-                type_name="function",
-                reason=f"it could not be loaded on this node: {type(error).__name__}: {error}",
-                advice="Install the missing module on the nodes, or define what it needs in the notebook.",
-            )
-        return m.Outcome(kind="raised", error="PayloadError", message=str(problem))
+    except PayloadError as error:
+        return m.Outcome(kind="raised", error="PayloadError", message=str(error))
     _own(map_fun)
     session.context.args = args
     session.send_running()
