@@ -189,5 +189,5 @@ class _InlineAgent:
     def close(self) -> None:
         """End the thread; may be called twice."""
         self._leaving.set()
-        if self.thread.is_alive() and threading.current_thread() is not self.thread:
+        if self.thread.is_alive():
             self.thread.join(3.0)

@@ -206,8 +206,7 @@ class SparkLauncher(Launcher):
         self._closed = True
         self._watch.close()
         # Without its server, Spark Connect's client asks again for minutes; the thread ends with the process then.
-        is_waited_for = threading.current_thread() is not self._thread and not lost_connect_server(self._spark)
-        if self._thread.is_alive() and is_waited_for:
+        if self._thread.is_alive() and not lost_connect_server(self._spark):
             self._thread.join(1.0)
             if self._thread.is_alive() and spark_session.cancel_tagged(self._spark, self._tag):
                 self._thread.join(5.0)
