@@ -28,7 +28,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfos_lab.core.environments import MANIFEST, Environment
+from tfos_lab.core.package_versions import MANIFEST, Environment
 from tfos_lab.errors import ConfigError
 
 # The folder into which Spark unpacks it, within the working folder of an executor.

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfos_lab.core.markup import PlainTable
 from tfos_lab.core.messages import Outcome
-from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.core.states import RunState
 from tfos_lab.core.values import decode_value, load_stored
 from tfos_lab.data.model_files import find_model, load_model

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
     from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
 
-from tfos_lab.core.environments import unpacked_environment
 from tfos_lab.core.gpu_shares import EQUAL
-from tfos_lab.core.package_versions import compared_versions, misfits
+from tfos_lab.core.package_versions import compared_versions, misfits, unpacked_environment
 from tfos_lab.core.processes import adopt_orphans
 from tfos_lab.errors import ExecutorMismatch, LaunchFailed, NodeFailed
 from tfos_lab.node.gpus import visible_gpus

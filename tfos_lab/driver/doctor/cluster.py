@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tfos_lab.core.environments import Environment
 from tfos_lab.core.listener import PORT_VARIABLE, Listener
 from tfos_lab.core.messages import DriverAddress
-from tfos_lab.core.package_versions import compared_versions, differing, dotted
+from tfos_lab.core.package_versions import Environment, compared_versions, differing, dotted
 from tfos_lab.core.threads import on_a_thread
 from tfos_lab.data.spark_python import python_of
 from tfos_lab.driver.doctor import checks
