@@ -205,6 +205,14 @@ def kill_below(ancestor: int) -> None:
         time.sleep(0.01)
 
 
+def meminfo(root: Path = Path("/")) -> dict[str, int]:
+    """Return the figures of ``/proc/meminfo``, in bytes; none where the system does not tell."""
+    with contextlib.suppress(OSError, ValueError):
+        lines = (line.split() for line in (root / "proc/meminfo").read_text().splitlines())
+        return {fields[0].rstrip(":"): int(fields[1]) * 1024 for fields in lines}
+    return {}
+
+
 def command_line(pid: int) -> list[str]:
     """Return the arguments of a process' command line, or [] if it is gone."""
     with contextlib.suppress(OSError):
