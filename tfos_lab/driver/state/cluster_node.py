@@ -39,11 +39,6 @@ class ClusterNode:
         """Whether the run goes on until this node's function has ended."""
         return self.trains and not self.serves
 
-    @property
-    def has_returned(self) -> bool:
-        """Whether its function has returned."""
-        return self.outcome is not None and self.outcome.kind == "returned"
-
     def may_start_alone(self, failure: Failure) -> bool:
         """Whether the others go on while it is started again: a worker that serves has no state of its own."""
         return self.trains and self.serves and (self.view.state is NodeState.SERVING or failure.gone)

@@ -328,8 +328,8 @@ class ClusterState:
         """All training nodes have returned: parameter servers and the evaluator may end too."""
         if self._finishing or self.state.is_ending:
             return []
-        awaited = [node for node in self._nodes if node.awaited]
-        if not awaited or not all(node.has_returned for node in awaited):
+        awaited = [node.outcome for node in self._nodes if node.awaited]
+        if not awaited or not all(outcome is not None and outcome.kind == "returned" for outcome in awaited):
             return []
         self._ended_s, self._finishing = now_s, True
         return self._let_finish(self._nodes)
@@ -358,7 +358,7 @@ class ClusterState:
     def _is_present(self, node: ClusterNode, now_s: float) -> bool:
         if node.view.state is NodeState.LOST and node.sends_output:
             return now_s - max(node.lost_s, self._output_at_s) <= FAREWELL_S
-        return not node.drained and node.view.state.has_agent
+        return not node.drained and node.view.state not in (NodeState.WAITING, NodeState.LOST)
 
     def _conclude(self, state: RunState, now_s: float) -> list[Instruction]:
         self._over = True

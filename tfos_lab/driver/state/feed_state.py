@@ -104,11 +104,6 @@ class DriverFeed:
         """Rows committed on all nodes."""
         return self.each * len(self.names) + self.own.total()
 
-    @property
-    def all_committed(self) -> bool:
-        """Whether Spark's job is over and all its partitions are committed."""
-        return self.expected_partitions is not None and len(self.committed) >= self.expected_partitions
-
     def progress(self, now_s: float) -> list[Instruction]:
         """Return the event that shows how far it is."""
         return [
@@ -485,7 +480,8 @@ class FeedState:
         return [SendTo(feed.ranks, commit), *feed.progress(now_s), *self._when_complete(feed, now_s)]
 
     def _when_complete(self, feed: DriverFeed, now_s: float) -> list[Instruction]:
-        if feed.state != "open" or not feed.all_committed:
+        is_over = feed.expected_partitions is not None and len(feed.committed) >= feed.expected_partitions
+        if feed.state != "open" or not is_over:
             return []
         feed.state, feed.complete_s = "complete", now_s
         complete = SendTo(feed.ranks, m.FeedComplete(feed.number))
