@@ -102,16 +102,6 @@ def encode(record: RunRecord) -> bytes:
     return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
 
 
-def decode(data: bytes) -> RunRecord:
-    """Return the record that ``run.json`` holds; raises ValueError if it is damaged, or of another version."""
-    return _decode(data, RunRecord)
-
-
-def decode_header(data: bytes) -> RunHeader:
-    """Return the same without metrics, which takes a fraction of the time; raises the same errors."""
-    return _decode(data, RunHeader)
-
-
 class _Version(msgspec.Struct):
     version: int
 
@@ -119,7 +109,11 @@ class _Version(msgspec.Struct):
 Kind = TypeVar("Kind", bound=RunHeader)
 
 
-def _decode(data: bytes, kind: type[Kind]) -> Kind:
+def decode(data: bytes, kind: type[Kind]) -> Kind:
+    """Return the record that ``run.json`` holds; or the header alone, which takes a fraction of the time.
+
+    Raises ValueError if it is damaged, or of another version.
+    """
     version = msgspec.json.decode(data, type=_Version).version
     if version != VERSION:
         raise ValueError(f"run.json is of version {version}; this tfos_lab reads version {VERSION}")
