@@ -107,5 +107,5 @@ def tf_config(cluster_spec: Mapping[str, list[str]], job_name: str, task_index: 
 
 
 def tf_cluster_spec(cluster_spec: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Return what TensorFlow is told of a cluster spec: without the evaluator, which works beside it."""
+    """Return the part of a cluster spec that is TensorFlow's: without the evaluator, which works beside it."""
     return {job: tasks for job, tasks in cluster_spec.items() if Role(job).in_tf_cluster}

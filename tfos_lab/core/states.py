@@ -101,7 +101,7 @@ class NodeState(_State):
 
     @cached_property
     def is_replaceable(self) -> bool:
-        """Whether another process may still take the rank: the node has not been told to start."""
+        """Whether another process may still take the rank: its start message has not been sent."""
         return self.order <= NodeState.RESERVED.order
 
 

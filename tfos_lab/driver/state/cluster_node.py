@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.roles import NodeSpec
-from tfos_lab.core.states import NodeState
 from tfos_lab.driver.state.events import MetricsReported, NodeView, changed
 from tfos_lab.driver.state.instructions import Failure
 
@@ -38,10 +37,6 @@ class ClusterNode:
     def awaited(self) -> bool:
         """Whether the run goes on until this node's function has ended."""
         return self.trains and not self.serves
-
-    def may_start_alone(self, failure: Failure) -> bool:
-        """Whether the others go on while it is started again: a worker that serves has no state of its own."""
-        return self.trains and self.serves and (self.view.state is NodeState.SERVING or failure.gone)
 
     def take_report(self, report: m.Reported, now_s: float) -> MetricsReported:
         """Take the metrics that the function reports; return the event."""

@@ -294,7 +294,8 @@ class ClusterState:
             return False
         if self.state.is_ending or self._finishing or self.causes.has_unexplained:
             return False
-        return node.may_start_alone(failure_from(node.spec.node, outcome))
+        may_go = node.view.state is NodeState.SERVING or failure_from(node.spec.node, outcome).gone
+        return node.trains and node.serves and may_go  # a worker that serves has no state of its own
 
     def _start_again(self, node: ClusterNode, failure: Failure, now_s: float) -> list[Instruction]:
         node.loss, node.orphan = failure, None
