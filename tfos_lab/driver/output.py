@@ -172,18 +172,11 @@ class OutputReceiver:
 
 def saving_note(saving: m.SavesTo, chief: NodeView) -> str:
     """Return a sentence if the chief saves its model where this machine will not find it, or else nothing."""
-    problems = []
-    is_elsewhere = saving.mark != "" and not Path(saving.mark).exists()
-    if is_elsewhere:
-        problems.append("where this machine does not see it")
-    if saving.vanishes:
-        problems.append("in Spark's folder for the job, which Spark removes")
-    if not problems:
+    if not saving.mark or Path(saving.mark).exists():
         return ""
-    folder = ", or give ctx.model_dir the full path of a folder that is shared" if is_elsewhere else ""
     return (
-        f"{chief.name} saves to {saving.path} on {chief.host}, {' and '.join(problems)}: use ctx.save_model or "
-        f"ctx.output_dir to have it here{folder}"
+        f"{chief.name} saves to {saving.path} on {chief.host}, where this machine does not see it: use "
+        "ctx.save_model or ctx.output_dir to have it here, or give ctx.model_dir the full path of a folder that is shared"
     )
 
 
