@@ -176,7 +176,8 @@ def saving_note(saving: m.SavesTo, chief: NodeView) -> str:
         return ""
     return (
         f"{chief.name} saves to {saving.path} on {chief.host}, where this machine does not see it: use "
-        "ctx.save_model or ctx.output_dir to have it here, or give ctx.model_dir the full path of a folder that is shared"
+        "ctx.save_model or ctx.output_dir to have it here, or give ctx.model_dir the full path of a folder that is "
+        "shared"
     )
 
 
