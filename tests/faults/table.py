@@ -796,7 +796,7 @@ def a_result_cannot_be_sent(scene):
 
 
 elsewhere(
-    "the results of many nodes are large | as above: each may take 2 GiB, and all of them 16 GiB; four nodes send at a time |  | the run's files | tests/node/test_outcomes.py::test_results_of_many_nodes_may_take_less_each",
+    "the results of many nodes are large | as above: each may take 2 GiB, and all of them 16 GiB |  | the run's files | tests/node/test_outcomes.py::test_results_of_many_nodes_may_take_less_each",
     "the disk of a node's host, or of the notebook's machine, has no space for a large result | `ResultNotStored`: the folder and host, the size, the room there is, and what to do |  | the run's files | tests/driver/test_files.py::test_a_result_that_the_disk_has_no_space_for_is_refused_with_both_numbers",
     "the arguments are large (1 GiB at most) | nothing: they are sent piece by piece, to each node |  |  | tests/faults/test_output.py::test_large_arguments_arrive_whole_and_leave_no_file",
     "a host has no disk for them | their size, the folder, and what to do |  | other clusters | tests/node/test_agent.py::test_a_full_disk_is_named_with_the_size",

@@ -46,7 +46,7 @@ def remote(monkeypatch):
 
 
 def make_remote(monkeypatch):
-    monkeypatch.setattr("tfos_lab.driver.run_dir.RunDir.make_probe", lambda _run_dir, folder: folder / "no-such-file")
+    monkeypatch.setattr("tfos_lab.driver.output.make_probe", lambda folder: folder / "no-such-file")
 
 
 def checkpoint_and(args, ctx):

@@ -382,7 +382,7 @@ class Child:
     @property
     def is_fed(self) -> bool:
         """Whether it takes rows, if there are any."""
-        return self.agent.spec.role.is_fed and not self.serves
+        return self.agent.spec.role.trains and not self.serves
 
     @property
     def trains(self) -> bool:

@@ -16,7 +16,7 @@ from typing import Self
 
 import msgspec
 
-from tfos_lab.core.processes import stat_of
+from tfos_lab.core.processes import began
 
 _PROC = Path("/proc")
 # A Jupyter server that reads the records puts a file beside them: its pid, and in it when the process began.
@@ -83,12 +83,9 @@ def ask_to_stop(record: ClusterRecord) -> None:
     (_open_folder() / f"{record.id}{_STOP}").touch(mode=0o600)
 
 
-def stop_mark(cluster_id: str) -> Path | None:
-    """Return the file that is there once somebody has asked for a cluster's end; None where there is no Jupyter."""
-    try:
-        return folder() / f"{cluster_id}{_STOP}"
-    except ImportError:
-        return None
+def stop_mark(cluster_id: str) -> Path:
+    """Return the file that is there once somebody has asked for a cluster's end."""
+    return folder() / f"{cluster_id}{_STOP}"
 
 
 def find(cluster_id: str) -> ClusterRecord | None:
@@ -128,13 +125,12 @@ def _is_ours(path: Path) -> bool:
 
 
 def birth_of(pid: int) -> str:
-    """Return a text that tells when a process began; empty if there is no such process.
+    """Return a text that tells when a process began after the host did; empty if there is no such process.
 
     Together with the pid it identifies a process: pids alone are reused.
     """
     if _PROC.exists():
-        fields = stat_of(pid)
-        return f"{_boot_id()}:{fields[19]}" if fields and fields[0] not in "ZX" else ""
+        return began(pid)
     # All that can be found out here is whether the process is there.
     try:
         os.kill(pid, 0)
@@ -145,12 +141,6 @@ def birth_of(pid: int) -> str:
     return "there"
 
 
-def _boot_id() -> str:
-    with contextlib.suppress(OSError):
-        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()[:8]
-    return ""
-
-
 def own_kernel_id() -> str:
     """Return the id by which the Jupyter server knows this process, or "" if it is not a kernel."""
     for argument in sys.argv[1:]:
@@ -158,11 +148,6 @@ def own_kernel_id() -> str:
         if name.startswith("kernel-") and name.endswith(".json"):
             return name.removeprefix("kernel-").removesuffix(".json")
     return ""
-
-
-def own_notebook() -> str:
-    """Return the path of the notebook that this kernel was started for, or "" if it is not known."""
-    return os.environ.get("JPY_SESSION_NAME", "")
 
 
 def announce_server() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack, get_args
 
 from tfos_lab.core.gpu_shares import check_gpus
-from tfos_lab.core.launchers import AUTO, launcher_for, local_choices
+from tfos_lab.core.launchers import AUTO, LAUNCHERS, launcher_for
 from tfos_lab.core.options import (
     ALL_CALLS,
     Option,
@@ -22,7 +22,6 @@ from tfos_lab.core.options import (
     is_int,
     is_number,
     must,
-    one_of,
     part_of,
     problems_in,
     settings_of,
@@ -47,11 +46,6 @@ def _check_master(name: str, value: object) -> Iterable[str]:
     if value not in MASTER_CHOICES:
         allowed = " or ".join(repr(choice) for choice in MASTER_CHOICES)
         yield f"{name}={value!r}: not a job name that can lead; use {allowed}, or None to let worker:0 lead"
-
-
-def _check_local(name: str, value: object) -> Iterable[str]:
-    # Asked each time: launchers may be registered after this module was imported.
-    return one_of(*local_choices())(name, value)
 
 
 def _check_store(name: str, value: object) -> Iterable[str]:
@@ -185,8 +179,7 @@ class NodeOptions(TypedDict, total=False):
             AUTO,
             group=OptionGroup.CLUSTER,
             type=OptionType.CHOICE,
-            choices=local_choices(),
-            check=_check_local,
+            choices=(AUTO, *(launcher.option for launcher in LAUNCHERS.values())),
         ),
     ]
     restarts: Annotated[

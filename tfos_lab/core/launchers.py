@@ -64,16 +64,6 @@ _ON_SPARK = LauncherTraits(
 LAUNCHERS = {traits.name: traits for traits in (_ON_THIS_MACHINE, _INLINE, _ON_SPARK)}
 
 
-def local_choices() -> tuple[str, ...]:
-    """Return the values of the option ``local``."""
-    return (AUTO, *(traits.option for traits in LAUNCHERS.values()))
-
-
 def launcher_for(local: str) -> LauncherTraits | None:
     """Return the launcher that a value of ``local`` asks for, or None for ``"auto"``."""
     return next((traits for traits in LAUNCHERS.values() if traits.option == local), None)
-
-
-def automatic_launcher(*, on_cluster: bool) -> LauncherTraits:
-    """Return the launcher for ``local="auto"``: Spark's executors where there is a real cluster, else processes."""
-    return _ON_SPARK if on_cluster else _ON_THIS_MACHINE

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from importlib.abc import Loader
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
@@ -36,96 +37,75 @@ def lazy_parts_of_keras() -> Iterator[None]:
 
 def after_import(name: str, function: Callable[[], object]) -> None:
     """Call a function when a module has been imported: at once, if it has been; once, however often it is asked for."""
-    waiting = [one for one in sys.meta_path if isinstance(one, _FollowedFinder) and one.calls(name, function)]
+    finder = _FollowedFinder(name, function)
     if name in sys.modules:
         function()
-    elif not waiting:
-        sys.meta_path.insert(0, _FollowedFinder(name, function))
+    elif finder not in sys.meta_path:
+        sys.meta_path.insert(0, finder)
 
 
+@dataclass(frozen=True)
 class _FollowedFinder:
-    def __init__(self, name: str, function: Callable[[], object]) -> None:
-        self._name, self._function = name, function
-
-    def calls(self, name: str, function: Callable[[], object]) -> bool:
-        return (self._name, self._function) == (name, function)
+    name: str
+    function: Callable[[], object]
 
     def find_spec(self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != self._name:
+        if name != self.name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
-            spec.loader = _FollowedLoader(spec.loader, self._function)
+            execute = spec.loader.exec_module
+
+            def follow(module: ModuleType) -> None:
+                execute(module)
+                self.function()
+
+            spec.loader.exec_module = follow  # type: ignore[method-assign]
         return spec
-
-
-class _Loader(Loader):
-    """Loads a module by another loader."""
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-
-class _FollowedLoader(_Loader):
-    def __init__(self, loader: Loader, function: Callable[[], object]) -> None:
-        super().__init__(loader)
-        self._function = function
-
-    def exec_module(self, module: ModuleType) -> None:
-        members = vars(module)
-        members["__spec__"].loader = members["__loader__"] = self._loader
-        self._loader.exec_module(module)
-        self._function()
 
 
 class _LazyFinder:
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         spec = PathFinder.find_spec(name, path, target) if name in _LAZY else None
         if spec is not None and spec.loader is not None:
-            spec.loader = _LazyLoader(spec.loader)
+            spec.loader.exec_module = functools.partial(_put_off, spec.loader.exec_module)  # type: ignore[method-assign]
         return spec
 
 
-class _LazyLoader(_Loader):
-    """Leaves a module empty but for a ``__getattr__`` that executes it.
+def _put_off(load: Callable[[ModuleType], None], module: ModuleType) -> None:
+    """Leave a module empty but for a ``__getattr__`` that loads it.
 
     The standard library's `LazyLoader` is not for threads before Python 3.12.3, and executes modules also for those
     who go through all modules and look at their files, as `inspect` does.
     """
+    lock, members = threading.RLock(), vars(module)
+    executing = False
 
-    def exec_module(self, module: ModuleType) -> None:
-        loader, lock, members = self._loader, threading.RLock(), vars(module)
-        members["__spec__"].loader = members["__loader__"] = loader
-        executing = False
+    def execute() -> None:
+        nonlocal executing
+        with lock:
+            if executing or members.get("__getattr__") is not look_up:
+                return
+            executing = True
+            try:
+                load(module)
+            finally:
+                executing = False
+            for name, function in functions.items():
+                if members.get(name) is function:
+                    del members[name]
 
-        def execute() -> None:
-            nonlocal executing
-            with lock:
-                if executing or members.get("__getattr__") is not look_up:
-                    return
-                executing = True
-                try:
-                    loader.exec_module(module)
-                finally:
-                    executing = False
-                for name, function in functions.items():
-                    if members.get(name) is function:
-                        del members[name]
-
-        def look_up(name: str) -> Any:
-            with lock:
-                if executing:  # the module asks for a name that it does not have yet
-                    raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
-                execute()
-            return getattr(module, name)
-
-        def list_names() -> list[str]:
+    def look_up(name: str) -> Any:
+        with lock:
+            if executing:  # the module asks for a name that it does not have yet
+                raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
             execute()
-            return sorted(members)
+        return getattr(module, name)
 
-        functions = {"__getattr__": look_up, "__dir__": list_names}
-        members.update(functions)
+    def list_names() -> list[str]:
+        execute()
+        return sorted(members)
+
+    functions = {"__getattr__": look_up, "__dir__": list_names}
+    members.update(functions)

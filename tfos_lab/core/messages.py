@@ -221,13 +221,11 @@ class Shown(FromAgent, frozen=True):
 class SavesTo(FromAgent, frozen=True):
     """The chief's function is about to save to ``path``, on a file system of its host.
 
-    The agent adds ``mark``, a file that it has created beside it: who sees that file shares the folder. The path
-    ``vanishes`` if it is in a folder that Spark removes.
+    The agent adds ``mark``, a file that it has created beside it: who sees that file shares the folder.
     """
 
     path: str
     mark: str = ""
-    vanishes: bool = False
 
 
 class Ended(FromAgent, frozen=True):

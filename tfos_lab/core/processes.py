@@ -135,9 +135,15 @@ def state_of(pid: int) -> str:
     return "".join(stat_of(pid)[:1])
 
 
+def began(pid: int) -> str:
+    """Return when a process began; "" if it is not there, or has ended and waits for its parent to take note."""
+    fields = stat_of(pid)
+    return fields[19] if fields and fields[0] not in ("Z", "X") else ""
+
+
 def lives(pid: int) -> bool:
-    """Whether a process is there and has not ended; one that has may still wait for its parent to take note."""
-    return state_of(pid) not in ("", "Z", "X")
+    """Whether a process is there and has not ended."""
+    return began(pid) != ""
 
 
 class WatchedProcess:
@@ -148,14 +154,9 @@ class WatchedProcess:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._began = self._begin()
+        self._began = began(pid)
         self._ended = not self._began
         self._looked_at = time.monotonic()
-
-    def _begin(self) -> str:
-        """Return when what has the pid now began; "" if nothing has."""
-        fields = stat_of(self._pid)
-        return fields[19] if fields and fields[0] not in ("Z", "X") else ""
 
     @property
     def has_ended(self) -> bool:
@@ -163,17 +164,22 @@ class WatchedProcess:
         now = time.monotonic()
         if not self._ended and now - self._looked_at >= LOOK_S:
             self._looked_at = now
-            self._ended = self._begin() != self._began
+            self._ended = began(self._pid) != self._began
         return self._ended
+
+
+def status_of(pid: int, field: str) -> str:
+    """Return a field of ``/proc/<pid>/status``; "" if there is none."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(f"{field}:"):
+                return line.split()[1]
+    return ""
 
 
 def catches(pid: int, number: int) -> bool:
     """Whether a process has a handler for a signal, which would end it otherwise."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("SigCgt:"):
-                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
-    return False
+    return bool(int(status_of(pid, "SigCgt") or "0", 16) >> (number - 1) & 1)
 
 
 def descendants(ancestor: int, *, without: Iterable[int] = ()) -> list[int]:
@@ -197,6 +203,14 @@ def kill_below(ancestor: int) -> None:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
+
+
+def meminfo(root: Path = Path("/")) -> dict[str, int]:
+    """Return the figures of ``/proc/meminfo``, in bytes; none where the system does not tell."""
+    with contextlib.suppress(OSError, ValueError):
+        lines = (line.split() for line in (root / "proc/meminfo").read_text().splitlines())
+        return {fields[0].rstrip(":"): int(fields[1]) * 1024 for fields in lines}
+    return {}
 
 
 def command_line(pid: int) -> list[str]:

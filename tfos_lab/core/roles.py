@@ -33,13 +33,8 @@ class Role(StrEnum):
 
     @property
     def trains(self) -> bool:
-        """Whether the run waits for these nodes: it is over when all of them are done."""
+        """Whether rows are shared out to these nodes, and the run waits for them: it is over when all are done."""
         return self.leads or self is Role.WORKER
-
-    @property
-    def is_fed(self) -> bool:
-        """Whether rows are shared out to these nodes."""
-        return self.trains
 
     @property
     def in_tf_cluster(self) -> bool:
@@ -74,9 +69,7 @@ def role_of(node: str) -> Role:
 def chief_of(node_specs: list[NodeSpec]) -> NodeSpec:
     """Return the node that leads: the chief (or master), else the first that trains."""
     training = [spec for spec in node_specs if spec.role.trains]
-    for spec in (*(spec for spec in training if spec.role.leads), *training):
-        return spec
-    raise LookupError("a cluster without a training node has no chief")
+    return next((spec for spec in training if spec.role.leads), training[0])
 
 
 def cluster_spec(node_specs: list[NodeSpec], addresses: dict[int, str]) -> dict[str, list[str]]:
@@ -114,5 +107,5 @@ def tf_config(cluster_spec: Mapping[str, list[str]], job_name: str, task_index: 
 
 
 def tf_cluster_spec(cluster_spec: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Return what TensorFlow is told of a cluster spec: without the evaluator, which works beside it."""
+    """Return the part of a cluster spec that is TensorFlow's: without the evaluator, which works beside it."""
     return {job: tasks for job, tasks in cluster_spec.items() if Role(job).in_tf_cluster}

@@ -100,13 +100,8 @@ class NodeState(_State):
         return self in (NodeState.RUNNING, NodeState.SERVING, NodeState.DONE)
 
     @cached_property
-    def has_agent(self) -> bool:
-        """Whether an agent answers for the node: it has reserved, and is not lost."""
-        return self not in (NodeState.WAITING, NodeState.LOST)
-
-    @cached_property
     def is_replaceable(self) -> bool:
-        """Whether another process may still take the rank: the node has not been told to start."""
+        """Whether another process may still take the rank: its start message has not been sent."""
         return self.order <= NodeState.RESERVED.order
 
 

@@ -7,13 +7,13 @@ import os
 import re
 import shutil
 import sys
+import sysconfig
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfos_lab.core.crossing import own_error_in
-from tfos_lab.core.environments import this_platform
 from tfos_lab.core.threads import uninterrupted
 from tfos_lab.data.frames import is_connect
 from tfos_lab.errors import ConfigError, PythonWorkerKilled, TfosError
@@ -173,7 +173,7 @@ def wrong_python(text: str) -> str:
     if unimportable := _NO_MODULE.search(text):
         return f"lacks {unimportable[1]}"
     if _OTHER_PLATFORM.search(text):
-        return f"has packages for another platform than its own (this machine is {this_platform()})"
+        return f"has packages for another platform than its own (this machine is {sysconfig.get_platform()})"
     if program := _NO_PROGRAM.search(text):
         return f"has no {program[1]}"
     return ""

@@ -71,20 +71,9 @@ class HeadLost(Exception):
 class Head:
     """The nodes of one start. Safe to use from any thread: read the states under `lock`, change them with `request`.
 
-    Attributes
-    ----------
-    state, feed_state : ClusterState, FeedState
-        The nodes, and the rows that they were fed.
-    number : int
-        0 for the first start, and one more for each restart.
-    over : threading.Event
-        Set when these nodes will send nothing more.
-    address : DriverAddress
-        Where they reach the driver, and the keys.
-    launch_error : TfosError or None
-        The first error with which the launcher gave up.
-    feeds, caught_up : int, bool
-        How many of the cluster's feeds these nodes have been given, and whether that is all that those before them had.
+    Its ``number`` is 0 for the first start, and one more for each restart. ``over`` is set when these nodes will send
+    nothing more. They have been given so many of the cluster's ``feeds``, and have ``caught_up`` if that is all that
+    those before them had. ``launch_error`` is the first error with which the launcher gave up.
     """
 
     def __init__(self, cluster: Cluster, number: int) -> None:
@@ -104,7 +93,7 @@ class Head:
             restarts=cluster.restarts,
             starts_when_asked=cluster.launcher.runs_inline,
         )
-        fed = {spec.rank: spec.node for spec in cluster.node_specs if spec.role.is_fed}
+        fed = {spec.rank: spec.node for spec in cluster.node_specs if spec.role.trains}
         self.feed_state = FeedState(fed, lock_step=config.num_ps == 0, resumes=number > 0)
         # A function in the kernel is watched by its user, who may be at a breakpoint.
         hang_s = 0.0 if cluster.launcher.runs_inline else config.hang_timeout
@@ -194,7 +183,7 @@ class Head:
             views = self.state.views
         chosen = [rank_of(views, node)] if node is not None else list(range(len(views)))
         asked_s = time.monotonic()
-        answers = self.ask_for_stacks({rank for rank in chosen if _has_process(views[rank])}, timeout_s)
+        answers = self.ask_for_stacks({rank for rank in chosen if views[rank].state.is_present}, timeout_s)
         waited_s = time.monotonic() - asked_s
         return {views[rank].name: _stacks_text(views[rank], answers.get(rank), waited_s) for rank in chosen}
 
@@ -314,7 +303,7 @@ class Head:
                         self._tick(time.time(), behind=is_behind)
                         is_behind = True
                     self._changed.notify_all()
-        except Exception as error:  # of ours: nobody would hear the nodes any more
+        except Exception as error:  # a bug: nobody would hear the nodes any more
             logger.exception("the driver of %s could not go on", self.cluster.id)
             failure, now_s = Failure("driver", type(error).__name__, str(error)), time.time()
             with self.lock:
@@ -351,7 +340,8 @@ class Head:
         """Handle an agent's message; one that no agent sends ends its sender."""
         connection, data = item
         if data is None:
-            self._disconnect(connection)
+            if (rank := self._ranks.pop(connection, None)) is not None:
+                self._do(self.state.disconnect(rank, time.time()))
             return
         if connection in self._refused:
             return
@@ -407,11 +397,6 @@ class Head:
         self._connections[message.rank] = connection
         self._ranks[connection] = message.rank
         self._do(self.state.handle(message, time.time()))
-
-    def _disconnect(self, connection: int) -> None:
-        """Take note that an agent's connection has ended."""
-        if (rank := self._ranks.pop(connection, None)) is not None:
-            self._do(self.state.disconnect(rank, time.time()))
 
     def _handle(  # noqa: C901 - one case for each kind
         self, connection: int, message: m.FromAgent, now_s: float
@@ -519,19 +504,15 @@ class Head:
         )
 
 
-def _has_process(view: NodeView) -> bool:
-    return not view.state.ended and view.state is not NodeState.WAITING
-
-
 def _stacks_text(view: NodeView, answer: m.Stacks | None, waited_s: float) -> str:
     if answer is not None:
         return answer.text
-    if not _has_process(view):
+    if not view.state.is_present:
         return f"it has no process: its state is {view.state}"
     return f"its agent has not answered within {waited_s:.1f} s"
 
 
-# ---- what no node of ours sends --------------------------------------------------------------------------------------
+# ---- what no node sends ----------------------------------------------------------------------------------------------
 
 # Decoding has checked what the types of `tfos_lab.core.messages` say. The rest is looked at here, before the states see
 # it: whether it is too early, whether feeds exist and are the sender's, whether what is shown is well-formed.

@@ -9,7 +9,7 @@ import linecache
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import CodeType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.config import ClusterConfig
@@ -91,8 +91,8 @@ class InteractiveCluster(Cluster):
         else:
             filename = f"<cell {abs(hash(code)):x}>"
             linecache.cache[filename] = (len(code), None, code.splitlines(keepends=True), filename)
-            compiled = compile_statements(ast.parse(code, filename).body, filename)
-            cell = InteractiveCell(body=compiled.body, last=compiled.last, captured=dict(names or {}))
+            body, last = compile_statements(ast.parse(code, filename).body, filename)
+            cell = InteractiveCell(body=body, last=last, captured=dict(names or {}))
         return self.finish_cell(self.begin_cell(cell, self.choose(nodes)), timeout=timeout)
 
     # ---- in steps, for the notebook ---------------------------------------------------------------------------------
@@ -147,14 +147,8 @@ class InteractiveCluster(Cluster):
     def _interrupt(self, cell: RunningCell) -> CellInterrupted:
         message = m.InterruptCell(cell=cell.number)
         self.head.request(lambda _now_s: [SendTo(rank, message) for rank in cell.nodes])
-        deadline = time.monotonic() + _INTERRUPT_S
         with contextlib.suppress(KeyboardInterrupt):
-            while (
-                not self.head.wait_for(lambda: not cell.busy, _STEP_S)
-                and time.monotonic() < deadline
-                and not self.ended
-            ):
-                pass
+            self.head.wait_for(lambda: not cell.busy or self.ended, _INTERRUPT_S)
         return CellInterrupted(self.name, cell.busy)
 
     # ---- its end ----------------------------------------------------------------------------------------------------
@@ -198,21 +192,17 @@ def make_interactive(args: Any, *, spark: SparkSession | None, config: ClusterCo
     return cluster
 
 
-class CompiledCell(NamedTuple):
-    """The code of a cell; either part may be missing."""
-
-    body: CodeType | None
-    last: CodeType | None
-
-
 def compile_statements(
     statements: list[ast.stmt], filename: str, *, flags: int = 0, shows_last: bool = True
-) -> CompiledCell:
-    """Compile parsed statements; raises SyntaxError for what only a function may contain, such as ``return``."""
+) -> tuple[CodeType | None, CodeType | None]:
+    """Compile parsed statements, and the last one by itself if it is an expression; either part may be missing.
+
+    Raises SyntaxError for what only a function may contain, such as ``return``.
+    """
     last = statements[-1] if shows_last and statements and isinstance(statements[-1], ast.Expr) else None
     first = statements[:-1] if last is not None else statements
     body = ast.Module(body=first, type_ignores=[])
-    return CompiledCell(
+    return (
         compile(body, filename, "exec", flags, dont_inherit=True) if first else None,
         compile(ast.Expression(last.value), filename, "eval", flags, dont_inherit=True) if last else None,
     )

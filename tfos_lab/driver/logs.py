@@ -90,7 +90,7 @@ def read_log(path: Path, tail: int | None = None) -> str:
         file.seek(max(0, left_out))
         text = file.read(_MOST_BYTES).decode(errors="replace")
     if tail is not None:
-        return "\n".join(without_noise(text).removesuffix("\n").split("\n")[-tail:])
+        return "\n".join(NoiseFilter().take(text).removesuffix("\n").split("\n")[-tail:])
     return f"… {left_out:,} bytes before this are in {path} …\n{text}" if left_out > 0 else text
 
 
@@ -112,7 +112,6 @@ _NOISE = (
     # none does, nothing is wrong.
     ("StartAbort", re.compile(r"StartAbort FAILED_PRECONDITION: FeedError: .*\[tfos_lab:FeedError:")),
 )
-_WORDS = tuple(word for word, _ in _NOISE)
 # Python's warnings are followed by the line of source that caused them.
 _SHOWS_SOURCE = "UserWarning"
 
@@ -128,7 +127,7 @@ class NoiseFilter:
         """Return the text without misleading lines."""
         if not text:
             return text
-        quiet = not self._source_follows and not _may_have_noise(text)
+        quiet = not self._source_follows and not any(word in text for word, _ in _NOISE)
         shown = text if quiet else "".join(self._worth_showing(text.splitlines(keepends=True)))
         self._within_line = not text.endswith("\n")
         return shown
@@ -142,18 +141,6 @@ class NoiseFilter:
                 self._source_follows = not is_source and _SHOWS_SOURCE in line
             else:
                 yield line
-
-
-def without_noise(text: str) -> str:
-    """Return whole text without misleading lines."""
-    return NoiseFilter().take(text)
-
-
-def _may_have_noise(text: str) -> bool:
-    for word in _WORDS:  # noqa: SIM110 - quicker than `any`, for thousands of nodes that print
-        if word in text:
-            return True
-    return False
 
 
 def _is_noise(line: str) -> bool:

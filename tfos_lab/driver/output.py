@@ -21,7 +21,7 @@ from tfos_lab.core import messages as m
 from tfos_lab.core.paths import OWN_MARK, split_scheme
 from tfos_lab.core.runtime_files import files_in
 from tfos_lab.driver.logs import room_on_disk
-from tfos_lab.driver.run_dir import RunDir
+from tfos_lab.driver.run_dir import RunDir, make_probe
 from tfos_lab.driver.state.events import NodeView
 from tfos_lab.driver.state.instructions import Instruction, SendTo
 from tfos_lab.errors import ResultNotStored
@@ -43,11 +43,11 @@ class OutputReceiver:
 
     def __init__(self, run_dir: RunDir, *, of_all: bool, notify: Callable[[str], None]) -> None:
         self.home = run_dir.output
-        self.probe = run_dir.make_probe(run_dir.path)
+        self.probe = make_probe(run_dir.path)
         self.events = EventFiles(run_dir, notify)
         self._event_probe = self.probe
         if not self.events.are_at_home:
-            self._event_probe = run_dir.make_probe(Path(split_scheme(run_dir.event_home)[2]))
+            self._event_probe = make_probe(Path(split_scheme(run_dir.event_home)[2]))
         self._notify = notify
         self._run_dir = run_dir
         self._of_all = of_all
@@ -172,18 +172,12 @@ class OutputReceiver:
 
 def saving_note(saving: m.SavesTo, chief: NodeView) -> str:
     """Return a sentence if the chief saves its model where this machine will not find it, or else nothing."""
-    problems = []
-    is_elsewhere = saving.mark != "" and not Path(saving.mark).exists()
-    if is_elsewhere:
-        problems.append("where this machine does not see it")
-    if saving.vanishes:
-        problems.append("in Spark's folder for the job, which Spark removes")
-    if not problems:
+    if not saving.mark or Path(saving.mark).exists():
         return ""
-    folder = ", or give ctx.model_dir the full path of a folder that is shared" if is_elsewhere else ""
     return (
-        f"{chief.name} saves to {saving.path} on {chief.host}, {' and '.join(problems)}: use ctx.save_model or "
-        f"ctx.output_dir to have it here{folder}"
+        f"{chief.name} saves to {saving.path} on {chief.host}, where this machine does not see it: use "
+        "ctx.save_model or ctx.output_dir to have it here, or give ctx.model_dir the full path of a folder that is "
+        "shared"
     )
 
 
@@ -248,7 +242,7 @@ class _Result(FileFetcher):
         if [file.name for file in offer.files] != [self._path.name]:
             return "it was not to come"
         folder, size_bytes = self._home, offer.files[0].size_bytes
-        if size_bytes > RESULT_BYTES:  # no node of ours offers that
+        if size_bytes > RESULT_BYTES:  # no node offers that
             return f"a result may take {RESULT_BYTES / 1e6:,.1f} MB"
         try:
             folder.mkdir(mode=0o700, exist_ok=True)

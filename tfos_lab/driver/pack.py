@@ -28,7 +28,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfos_lab.core.environments import MANIFEST, Environment, this_platform
+from tfos_lab.core.package_versions import MANIFEST, Environment
 from tfos_lab.errors import ConfigError
 
 # The folder into which Spark unpacks it, within the working folder of an executor.
@@ -82,14 +82,14 @@ class Inventory:
 
     def environment(self) -> Environment:
         """Return what an archive of it would hold; takes a tenth of a second."""
-        digest = hashlib.sha256(f"{_FORMAT} {sys.version} {this_platform()}".encode())
+        digest = hashlib.sha256(f"{_FORMAT} {sys.version} {sysconfig.get_platform()}".encode())
         kept = {_name_of(one): one for one in self._installed() if not self._is_left_out(one)}
         for name, one in sorted(kept.items()):
             digest.update(f"{name} {one.version} {one.read_text('RECORD')}".encode())
         return Environment(
             digest=digest.hexdigest()[:16],
             python=platform.python_version(),
-            platform=this_platform(),
+            platform=sysconfig.get_platform(),
             packages={name: one.version for name, one in sorted(kept.items())},
             exclude=list(self.exclude),
         )

@@ -7,10 +7,11 @@ of a box is the time in which a function was in the stack, and the boxes below i
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.markup import Html, h, join
@@ -181,7 +182,7 @@ def flame_graph(samples: Iterable[tuple[Sequence[str], int]], *, title: str, per
     """Return the SVG of samples that were taken every ``period_s`` seconds."""
     root = tree_of(samples)
     boxes = list(_boxes(root, 0.0, _WIDTH, 0)) if root.count else []
-    height = _HEAD + _ROW * (1 + max((box.depth for box in boxes), default=0)) + 4
+    height = _HEAD + _ROW * (1 + max((depth for *_, depth in boxes), default=0)) + 4
     return h(
         "svg",
         h("rect", width="100%", height="100%", fill="#ffffff"),
@@ -195,19 +196,14 @@ def flame_graph(samples: Iterable[tuple[Sequence[str], int]], *, title: str, per
     )
 
 
-class _Box(NamedTuple):
-    """Where a frame is drawn."""
-
-    frame: Frame
-    x: float
-    width: float
-    depth: int
+# Where a frame is drawn: x, width, and depth.
+_Box = tuple[Frame, float, float, int]
 
 
 def _boxes(frame: Frame, x: float, width: float, depth: int) -> Iterator[_Box]:
     if width < _NARROWEST:
         return
-    yield _Box(frame, x, width, depth)
+    yield frame, x, width, depth
     for call in sorted(frame.calls.values(), key=lambda call: (-call.count, call.name)):
         share = width * call.count / frame.count
         yield from _boxes(call, x, share, depth + 1)
@@ -215,21 +211,20 @@ def _boxes(frame: Frame, x: float, width: float, depth: int) -> Iterator[_Box]:
 
 
 def _draw(box: _Box, total: int, period_s: float) -> Html:
-    frame, y = box.frame, _HEAD + box.depth * _ROW
+    frame, x, width, depth = box
+    y = _HEAD + depth * _ROW
     colour = _COLOURS.get(frame.package, _OTHERS)
     told = f"{frame.name}: {100 * frame.count / total:.1f} %, {frame.count * period_s:.2f} s"
-    letters = int(box.width / _LETTER) - 1
+    letters = int(width / _LETTER) - 1
     text = frame.name if len(frame.name) <= letters else frame.name[: max(0, letters - 1)] + "…"
-    place = {"x": f"{box.x:.1f}", "y": f"{y:.1f}", "width": f"{box.width:.1f}", "height": f"{_ROW - 1:g}"}
-    words = h("text", text, x=f"{box.x + 3:.1f}", y=f"{y + 12:.1f}", fill="#1a1a1a") if letters > 2 else None
+    place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "width": f"{width:.1f}", "height": f"{_ROW - 1:g}"}
+    words = h("text", text, x=f"{x + 3:.1f}", y=f"{y + 12:.1f}", fill="#1a1a1a") if letters > 2 else None
     return h("g", h("title", told), h("rect", **place, fill=colour, stroke="#fff", stroke_width=0.5), words)
 
 
 def hottest(samples: Iterable[tuple[Sequence[str], int]]) -> list[tuple[str, float]]:
     """Return the functions that were innermost most often, with their share of all samples, 0 to 1."""
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
     for stack, count in samples:
-        name = stack[-1].rpartition("\t")[2] if stack else ""
-        counts[name] = counts.get(name, 0) + count
-    total = sum(counts.values())
-    return [(name, counts[name] / total) for name in sorted(counts, key=lambda name: -counts[name])[:_HOTTEST]]
+        counts[stack[-1].rpartition("\t")[2] if stack else ""] += count
+    return [(name, count / counts.total()) for name, count in counts.most_common(_HOTTEST)]

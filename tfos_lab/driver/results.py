@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfos_lab.core.markup import PlainTable
 from tfos_lab.core.messages import Outcome
-from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.core.states import RunState
 from tfos_lab.core.values import decode_value, load_stored
 from tfos_lab.data.model_files import find_model, load_model
@@ -21,13 +21,6 @@ class Results(Mapping[str, Any]):
 
     Values are decoded when they are first used. Large ones are files until then, and are mapped: their arrays take
     memory only where they are looked at.
-
-    Parameters
-    ----------
-    outcomes : callable
-        Returns how nodes have ended, by name.
-    file_of : callable, optional
-        Returns the file of a node's large result.
     """
 
     def __init__(self, outcomes: Callable[[], dict[str, Outcome]], file_of: Callable[[str], Path] = Path) -> None:

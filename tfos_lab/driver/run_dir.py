@@ -32,20 +32,8 @@ from tfos_lab.texts import encodable
 class RunDir:
     """The folder of one run, which exists; ``log_dir`` is where the user wants event files and backups.
 
-    That is another folder, or an address such as ``"gs://bucket/logs"``.
-
-    Attributes
-    ----------
-    id : str
-        Unique identifier of the run: the name of the folder by default.
-    events, output, record, notes : pathlib.Path
-        Event files, output of the nodes, ``run.json``, and what the user says of it.
-    log_dir : str
-        Where event files belong.
-    event_home : str
-        The folder that the nodes write them to, and TensorBoard shows: that one, or `events` if it is remote.
-    backup_home : str
-        The folder, which all nodes must see, that holds their backups.
+    That is another folder, or an address such as ``"gs://bucket/logs"``. Nodes write event files to `event_home`, which
+    TensorBoard shows: that folder, or `events` if it is remote. All nodes must see `backup_home`.
     """
 
     def __init__(self, path: Path, log_dir: str | None = None, *, run_id: str = "") -> None:
@@ -67,7 +55,7 @@ class RunDir:
         folder cannot be written, or ConfigError is raised. Only the user can open it: logs and records show code,
         data and paths.
         """
-        require_working_dir()  # nodes are told of it
+        require_working_dir()  # nodes get its name
         bases = run_bases()
         label = "".join(char if char.isalnum() or char in "-_" else "-" for char in name)[:40]
         for base in bases:
@@ -113,16 +101,6 @@ class RunDir:
         """Return the file with a node's result, if that was large and nobody has looked at it."""
         return self.path / "results" / _file_name(node)
 
-    def make_probe(self, folder: Path) -> Path:
-        """Make an empty file of a name that nobody can guess: a node that finds it sees this very folder.
-
-        It is in the part of the folder that exists: whoever writes there makes the rest.
-        """
-        probe = existing_part(folder) / f".home-{secrets.token_hex(16)}"
-        with contextlib.suppress(OSError):  # no node will find it
-            probe.touch(mode=0o600)
-        return probe
-
     def checkpoint(self, stream: int) -> str:
         """Return the address of the folder in which Spark records how far it has read a stream."""
         return (self.path / f"checkpoint-{stream}").as_uri()
@@ -165,6 +143,17 @@ def require_working_dir() -> Path:
 def existing_part(folder: Path) -> Path:
     """Return the folder itself, or the nearest one above it that exists."""
     return next(path for path in (folder, *folder.parents) if path.is_dir())
+
+
+def make_probe(folder: Path) -> Path:
+    """Make an empty file of a name that nobody can guess: a node that finds it sees this very folder.
+
+    It is in the part of the folder that exists: whoever writes there makes the rest.
+    """
+    probe = existing_part(folder) / f".home-{secrets.token_hex(16)}"
+    with contextlib.suppress(OSError):  # no node will find it
+        probe.touch(mode=0o600)
+    return probe
 
 
 def parts_of(folder: Path) -> list[Path]:

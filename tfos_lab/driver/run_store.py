@@ -44,7 +44,7 @@ _STEP_S = 0.1
 # Below the user's home.
 _DEFAULT_FOLDER = "tfos_lab/runs"
 _RECORD = "run.json"
-# Of the run's folder: marks and unfinished files of ours, and backups, which are for restarts of this very run.
+# Of the run's folder: our own marks and unfinished files, and backups, which are for restarts of this very run.
 _NOT_KEPT = (".", "backup-")
 _READERS = 16
 _BLOCK = 4 << 20

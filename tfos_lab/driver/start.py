@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.config import ClusterConfig, assign_roles
-from tfos_lab.core.launchers import LauncherTraits, automatic_launcher, launcher_for
+from tfos_lab.core.launchers import LAUNCHERS, LauncherTraits, launcher_for
 from tfos_lab.core.package_versions import require_fitting
 from tfos_lab.core.paths import is_local
 from tfos_lab.core.payload import pack
@@ -120,7 +120,7 @@ def choose_launcher(config: ClusterConfig, spark: SparkSession | None) -> tuple[
         # Nodes that were a cluster's would take this machine's memory instead, and nobody would have asked for it.
         spark_session.require_alive(lost)
     on_cluster = session is not None and not spark_session.is_local(session)
-    launcher = launcher_for(config.local) or automatic_launcher(on_cluster=on_cluster)
+    launcher = launcher_for(config.local) or LAUNCHERS["spark" if on_cluster else "local"]
     if launcher.needs_session and session is None:
         raise NoSession(reason=f"local={config.local} insists on Spark, but there is no SparkSession")
     if launcher.checks_capacity and sys.platform != "linux":

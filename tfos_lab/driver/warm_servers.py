@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import re
@@ -27,8 +28,6 @@ from tfos_lab.texts import format_count
 
 logger = logging.getLogger(__name__)
 
-_lock = threading.Lock()
-_warmed: set[str] = set()
 # One that has imported everything answers, if late on a busy machine.
 _ANSWER_S = 20.0
 # One that does not end when it is asked to is killed; on a busy machine it may be late.
@@ -64,11 +63,11 @@ def warm_in_background() -> None:
     """Start them on a thread, once for each place where cells run; silent, whatever happens."""
     session = spark_session.active_session()
     on_cluster = session is not None and not spark_session.is_local(session)
-    place = spark_session.owner_of(session) if session is not None and on_cluster else ""
-    with _lock:
-        if place in _warmed:
-            return
-        _warmed.add(place)
+    _warm_place(spark_session.owner_of(session) if session is not None and on_cluster else "")
+
+
+@functools.cache
+def _warm_place(_place: str) -> None:
     threading.Thread(target=_warm_quietly, name="tfos-warm", daemon=True).start()
 
 

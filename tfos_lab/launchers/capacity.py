@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from tfos_lab.core.processes import meminfo
 from tfos_lab.errors import NotEnoughRoom
 from tfos_lab.texts import format_count
 
@@ -33,7 +34,9 @@ def room(root: Path = Path("/")) -> tuple[int, str]:
     limits = [
         (NODES_PER_CORE * cores(), f"it has {format_count(cores(), 'core')}, for at most {NODES_PER_CORE} nodes each")
     ]
-    for free_bytes in [*_free_memory(root), *_free_in_control_groups(root)]:
+    sizes = meminfo(root)
+    machine = [sizes["MemAvailable"] + sizes.get("SwapFree", 0)] if "MemAvailable" in sizes else []
+    for free_bytes in [*machine, *_free_in_control_groups(root)]:
         text = f"a node that trains takes {NODE_BYTES / 1e6:.0f} MB and more, and {free_bytes / 1e9:.1f} GB are free"
         limits.append((free_bytes // NODE_BYTES, text))
     count, text = min(limits)
@@ -46,14 +49,6 @@ def require_room(nodes: int, *, option: str = "cluster_size") -> None:
         fits, limit = room()
         if nodes > fits:
             raise NotEnoughRoom(wanted=nodes, fits=fits, limit=limit, option=option)
-
-
-def _free_memory(root: Path) -> Iterator[int]:
-    """Yield the free memory of the whole machine, swap included, where it tells."""
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        lines = (line.split() for line in (root / "proc/meminfo").read_text().splitlines())
-        sizes = {fields[0].rstrip(":"): int(fields[1]) * 1024 for fields in lines}
-        yield sizes["MemAvailable"] + sizes.get("SwapFree", 0)
 
 
 def _free_in_control_groups(root: Path) -> Iterator[int]:

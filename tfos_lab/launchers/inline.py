@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfos_lab.core import messages as m
-from tfos_lab.core.frames import FrameSocket, frame_pair
-from tfos_lab.core.poll_loop import PollLoop
+from tfos_lab.core.frames import FrameSocket, PollLoop, frame_pair
 from tfos_lab.errors import LaunchFailed
 from tfos_lab.launchers.base import Launcher
 from tfos_lab.node.activity.reporter import ActivityReporter
@@ -62,14 +61,14 @@ class InlineLauncher(Launcher):
         self._cancelled = False
         self._agent = _InlineAgent(head, self._on_start)
 
-    def _on_start(self, start: m.Start, session_end: FrameSocket) -> None:
-        self._session = NodeSession(session_end, start, self._agent.scratch)
+    def _on_start(self, start: m.Start, session_end: FrameSocket, scratch: Path) -> None:
+        self._session = NodeSession(session_end, start, scratch)
         self._started.set()
 
     def launch(self) -> None:
         """Start the agent thread."""
         register_file_systems()
-        self._agent.start()
+        self._agent.thread.start()
 
     def run_here(self) -> None:
         """Run the function now, on this thread; its exceptions are raised here, unwrapped."""
@@ -109,7 +108,7 @@ class InlineLauncher(Launcher):
 class _InlineAgent:
     """Does for the kernel what `tfos_lab.node.agent` does for a child: the same messages, without process and log."""
 
-    def __init__(self, head: Head, on_start: Callable[[m.Start, FrameSocket], None]) -> None:
+    def __init__(self, head: Head, on_start: Callable[[m.Start, FrameSocket, Path], None]) -> None:
         self._on_start = on_start
         # A function that holds the interpreter's lock is no reason to end the kernel.
         self._driver = DriverLink(head.address, hung_after_s=math.inf)
@@ -121,16 +120,7 @@ class _InlineAgent:
         self._remote_log = RemoteLog(self._scratch.path, self._driver.tell)
         self._is_draining = False
         self._leaving = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"tfos-inline-{head.cluster.id}", daemon=True)
-
-    @property
-    def scratch(self) -> Path:
-        """The node's own folder, which is removed at the end."""
-        return self._scratch.path
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, name=f"tfos-inline-{head.cluster.id}", daemon=True)
 
     def _run(self) -> None:
         try:
@@ -158,7 +148,8 @@ class _InlineAgent:
         for message in self._driver.messages():
             match message:
                 case m.Start():
-                    self._on_start(self._remote_log.prepare(message, {}), FrameSocket(self._theirs))
+                    start = self._remote_log.prepare(message, {})
+                    self._on_start(start, FrameSocket(self._theirs), self._scratch.path)
                 case m.Stop():
                     self._driver.tell(m.Ended(outcome=m.Outcome(kind="stopped")))
                     self._is_draining = True
@@ -197,5 +188,5 @@ class _InlineAgent:
     def close(self) -> None:
         """End the thread; may be called twice."""
         self._leaving.set()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join(3.0)
+        if self.thread.is_alive():
+            self.thread.join(3.0)

@@ -44,7 +44,7 @@ class LocalLauncher(Launcher):
         self._connections: dict[int, ForkServerConnection] = {}
         _, self._fork_server = local_fork_servers(kernel_environ(), {}, self._cluster.history.add_note)
         self._selector = selectors.DefaultSelector()
-        self._closing, self._released = threading.Event(), threading.Event()
+        self._closing = threading.Event()
         self._cancelled = False
         self._thread = threading.Thread(target=self._watch, name=f"tfos-ranks-{self._cluster.id}", daemon=True)
 
@@ -102,7 +102,6 @@ class LocalLauncher(Launcher):
         for frames in self._connections.values():
             frames.close()
         self._selector.close()
-        self._released.set()
 
     def _receive(self, rank: int, frames: ForkServerConnection) -> None:
         try:
@@ -132,8 +131,8 @@ class LocalLauncher(Launcher):
     def close(self) -> None:
         """Close the connections; agents that are still there end with them."""
         self._closing.set()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._released.wait(_RELEASE_S)
+        if self._thread.is_alive():
+            self._thread.join(_RELEASE_S)
 
 
 def warm_local(

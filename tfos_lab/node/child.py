@@ -63,7 +63,7 @@ def run(_body: bytes, fds: list[int]) -> int:
     _flush()
     session.send_ended(outcome)
     # Other nodes may still need this process as a peer in a collective: it exits when all have returned.
-    session.wait_for_finish()
+    session.finish.wait()
     with contextlib.suppress(Exception):
         atexit._run_exitfuncs()  # noqa: SLF001 - what Python itself does at exit
     _flush()
@@ -127,16 +127,8 @@ def _run_function(session: NodeSession, start: m.Start, result_file: Path) -> m.
 
     try:
         map_fun, args = unpack(payload_of(start))
-    except Exception as error:  # noqa: BLE001 - loading imports the user's own modules
-        problem = error
-        if not isinstance(error, PayloadError):
-            problem = PayloadError(
-                name="map_fun",
-                type_name="function",
-                reason=f"it could not be loaded on this node: {type(error).__name__}: {error}",
-                advice="Install the missing module on the nodes, or define what it needs in the notebook.",
-            )
-        return m.Outcome(kind="raised", error="PayloadError", message=str(problem))
+    except PayloadError as error:
+        return m.Outcome(kind="raised", error="PayloadError", message=str(error))
     _own(map_fun)
     session.context.args = args
     session.send_running()

@@ -12,8 +12,7 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab.core import messages as m
-from tfos_lab.core.frames import FrameSocket, frame_pair
-from tfos_lab.core.poll_loop import PollLoop
+from tfos_lab.core.frames import FrameSocket, PollLoop, frame_pair
 from tfos_lab.core.processes import kill_below, signal_group
 from tfos_lab.core.roles import role_of, tf_config
 from tfos_lab.core.states import NodeState
@@ -274,7 +273,7 @@ class ChildSupervisor:
         for pipe in self._pipes:
             pipe.release(self._logs, LINE_PATIENCE_S)
         if self._child is not None and not self._child.pid and not self.exited:
-            self._fork_server.replace_if_stuck(self._child.fork_server)  # it could neither fork it nor say so
+            self._fork_server.replace_if_stuck(self._child.fork_server)  # it can neither fork nor answer
         if self._starts_again and self.exited and self.drain():
             assert self._start is not None
             self._drop_child()

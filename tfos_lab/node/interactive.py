@@ -37,7 +37,7 @@ def run_cells(args: Any, ctx: NodeContext) -> None:
     namespace, output = Namespace(args, ctx), CellOutput()
     send = ctx._send  # noqa: SLF001 - users see no such method
     while True:
-        message = INBOX.take()
+        message = INBOX.waiting.get()
         try:
             outcome = _run(message, namespace, output, send)
         except KeyboardInterrupt:  # on its way into the cell, or out of it
@@ -63,23 +63,19 @@ class CellInbox:
     """The cells that wait for this process, and the interrupt of the one that runs."""
 
     def __init__(self) -> None:
-        self._waiting: SimpleQueue[m.RunCell] = SimpleQueue()
+        self.waiting: SimpleQueue[m.RunCell] = SimpleQueue()
         self._interrupted: set[int] = set()
         self._running: int | None = None
 
     def handle(self, message: m.RunCell | m.InterruptCell) -> None:
         """Apply the driver's message; called by the thread that receives."""
         if isinstance(message, m.RunCell):
-            self._waiting.put(message)
+            self.waiting.put(message)
             return
         self._interrupted.add(message.cell)
         if self._running == message.cell:
             # A signal, as from a keyboard: it also ends what waits in a system call, such as time.sleep.
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    def take(self) -> m.RunCell:
-        """Wait for the next cell."""
-        return self._waiting.get()
 
     @contextlib.contextmanager
     def running(self, cell: int) -> Iterator[None]:

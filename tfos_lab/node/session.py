@@ -44,7 +44,7 @@ class NodeSession:
     """What a node's function needs: its context, its feed, and the connection to the driver.
 
     This process ends with its ``agent``, unless that is part of it (None). ``port`` holds the node's port for
-    TensorFlow.
+    TensorFlow. `finish` is set when the driver lets this process exit.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class NodeSession:
         self._control = control
         self._scratch = scratch
         self._lock = threading.Lock()
-        self._finish = threading.Event()
+        self.finish = threading.Event()
         self._agent = agent
         self.feed = FeedReader(start.rank, self._send)
         self._lock_step = LockStep(start, self._send)
         self.context = NodeContext(
-            start, self.feed, self._send, self._finish, port, scratch=scratch, lock_step=self._lock_step
+            start, self.feed, self._send, self.finish, port, scratch=scratch, lock_step=self._lock_step
         )
         self._activity = ActivitySampler(
             self._send,
@@ -92,12 +92,12 @@ class NodeSession:
                     self._agent.end_agent()
                     self._end_orphaned()
         self._end_orphaned()
-        self._finish.set()
+        self.finish.set()
         self.feed.give_up()
 
     def _handle(self, message: m.ToAgent) -> None:
         if isinstance(message, m.Finish):
-            self._finish.set()
+            self.finish.set()
         elif isinstance(message, m.StepsAgreed | m.PeerReturned):
             self._lock_step.handle(message)
         elif isinstance(message, m.StacksWanted):
@@ -134,10 +134,6 @@ class NodeSession:
             keeps_rows=FITS.keeps_rows,
         )
         self._send(m.Ended(outcome=outcome))
-
-    def wait_for_finish(self) -> None:
-        """Wait until the driver lets this process exit."""
-        self._finish.wait()
 
     def close(self) -> None:
         """End the receiving thread, which takes what has been sent by now (inline only; a child simply exits)."""

@@ -13,11 +13,12 @@ import shutil
 import signal
 import socket
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
 
     from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
 
-from tfos_lab.core.environments import this_platform, unpacked_environment
 from tfos_lab.core.gpu_shares import EQUAL
-from tfos_lab.core.package_versions import compared_versions, misfits
+from tfos_lab.core.package_versions import compared_versions, misfits, unpacked_environment
 from tfos_lab.core.processes import adopt_orphans
 from tfos_lab.errors import ExecutorMismatch, LaunchFailed, NodeFailed
 from tfos_lab.node.gpus import visible_gpus
@@ -49,16 +49,9 @@ def why_unfit() -> str:
     return f"lacks {', '.join(missing)}" if missing else "; ".join(misfits())
 
 
-class ExecutorIdentity(NamedTuple):
-    """The pid of an executor's JVM, and the executor's id ("" if unknown)."""
-
-    pid: int
-    id: str
-
-
 @functools.cache  # this worker may outlive its parent processes and be used again
-def executor_identity() -> ExecutorIdentity:
-    """Return which executor this Python worker belongs to, as far as the process tree tells."""
+def executor_identity() -> tuple[int, str]:
+    """Return the JVM of this Python worker's executor, as far as the process tree tells, and its id ("" if unknown)."""
     from tfos_lab.core.processes import command_line, parent_of
 
     pid = os.getpid()
@@ -68,8 +61,8 @@ def executor_identity() -> ExecutorIdentity:
         arguments = command_line(pid) if pid else []
         if arguments and Path(arguments[0]).name == "java":
             options = dict(itertools.pairwise(arguments))
-            return ExecutorIdentity(pid, options.get("--executor-id", os.environ.get("SPARK_EXECUTOR_ID", "driver")))
-    return ExecutorIdentity(os.getppid(), os.environ.get("SPARK_EXECUTOR_ID", ""))
+            return pid, options.get("--executor-id", os.environ.get("SPARK_EXECUTOR_ID", "driver"))
+    return os.getppid(), os.environ.get("SPARK_EXECUTOR_ID", "")
 
 
 def executor_environ() -> dict[str, str]:
@@ -169,18 +162,18 @@ def hold(template: bytes, own: Mapping[str, object], resources: Mapping[str, lis
     from tfos_lab.core.messages import LaunchSpec
     from tfos_lab.node.forkserver.client import ForkServerSpec
 
-    executor, launch = executor_identity(), msgspec.msgpack.decode(template, type=LaunchSpec)
+    (jvm, executor), launch = executor_identity(), msgspec.msgpack.decode(template, type=LaunchSpec)
     spec = msgspec.structs.replace(
         launch,
         **own,
         owner=_owner_here(launch.owner),
-        watched_pid=executor.pid,
-        executor=executor.id,
+        watched_pid=jvm,
+        executor=executor,
         environ={**executor_environ(), _RESOURCES: json.dumps(resources)},
         cwd=os.getcwd(),  # noqa: PTH109 - the folder that Spark puts the job's files into
         sys_path=[str(Path(path).absolute()) for path in sys.path],
     )
-    fork_server = ForkServerSpec.plain(spec.owner, spec.environ, executor.pid)
+    fork_server = ForkServerSpec.plain(spec.owner, spec.environ, jvm)
     slot, agent_socket = socket.socketpair()
     with slot, _ignoring_hangups():
         with agent_socket:
@@ -285,15 +278,14 @@ def inspect_and_warm(owner: str, extra_env: dict[str, str]) -> dict[str, str]:
         "executor": "",
         "python": ".".join(map(str, sys.version_info[:2])),
         "problem": problem,
-        "platform": this_platform(),
+        "platform": sysconfig.get_platform(),
         "environment": packed.to_json() if packed is not None else "",
         "gpus": ", ".join(visible_gpus({**executor_environ(), **extra_env})),
     }
     if not problem:
         from tfos_lab.node.forkserver.client import ForkServerSpec
 
-        executor, environ, owner = executor_identity(), executor_environ(), _owner_here(owner)
-        facts["executor"] = executor.id
-        ForkServerSpec.tensorflow(owner, environ, executor.pid, extra_env).warm()
-        ForkServerSpec.plain(owner, environ, executor.pid).warm()
+        (jvm, facts["executor"]), environ, owner = executor_identity(), executor_environ(), _owner_here(owner)
+        ForkServerSpec.tensorflow(owner, environ, jvm, extra_env).warm()
+        ForkServerSpec.plain(owner, environ, jvm).warm()
     return facts

@@ -63,11 +63,6 @@ class Place(NamedTuple):
         return f"{file}, line {self.line}" + (f", in {self.function}" if self.function != "<module>" else "")
 
 
-def has_entry(stack: Sequence[Place]) -> bool:
-    """Whether it is the stack of the thread that runs the user's function."""
-    return any(place.file == _ENTRY for place in stack)
-
-
 def own_part(stack: Sequence[Place]) -> list[Place]:
     """Return the part of a stack, outermost first, that begins with the user's function."""
     calls = [number for number, place in enumerate(stack) if place.file == _ENTRY]
@@ -183,22 +178,18 @@ def places(frame: FrameType | None) -> list[Place]:
     return found[::-1]
 
 
+# A node's stacks are written to it.
 _FILE = "stacks.txt"
 # Programs use SIGUSR1 and SIGUSR2 themselves. A platform without real-time signals has nothing better.
 SIGNAL = signal.SIGRTMAX - 3 if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
 
 
-def dump_path(scratch: Path) -> Path:
-    """Return the file that a node's stacks are written to."""
-    return scratch / _FILE
-
-
 def register_dump(scratch: Path) -> None:
     """Have the signal write a stack of this process to the file; the file stays open until the process ends."""
     with contextlib.suppress(OSError, ValueError, RuntimeError):  # without it, a locked process has no stacks
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
-        faulthandler.register(SIGNAL, file=os.open(dump_path(scratch), flags, 0o600), all_threads=False)
+        faulthandler.register(SIGNAL, file=os.open(scratch / _FILE, flags, 0o600), all_threads=False)
 
 
 def stack_in(text: str) -> list[Place]:
@@ -226,7 +217,7 @@ class StackTaker:
     """Answers the driver's requests for stacks, inside the agent's poll loop."""
 
     def __init__(self, scratch: Path, child: ChildSupervisor, send: Callable[[m.FromAgent], None]) -> None:
-        self._file = dump_path(scratch)
+        self._file = scratch / _FILE
         self._child = child
         self._send = send
         self._asked: dict[int, _Asked] = {}
@@ -285,7 +276,7 @@ class StackTaker:
         if not stack:
             self._tell(request, Condition.LOCKED, f"{_silent(asked)}, and does not take signals either")
             return
-        name = MAIN if has_entry(stack) else "the thread that took the signal"
+        name = MAIN if any(place.file == _ENTRY for place in stack) else "the thread that took the signal"
         text = f"{_silent(asked)}; this stack was taken with a signal\n\n{render([(name, stack)])}"
         self._tell(request, Condition.LOCKED, text, own_part(stack))
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tfos_lab.core.config import ClusterOptions
+from tfos_lab.core.markup import PlainTable
 from tfos_lab.core.paths import short_path
-from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.doctor import examine
 from tfos_lab.driver.doctor.checks import render_text

@@ -93,12 +93,12 @@ def run_on_nodes(shell: Any, line: str, body: str) -> CellResults | None:
     statements, flags = parse_body(shell, cell)
     is_silent = DisplayHook.semicolon_at_end_of_expression(body)  # type: ignore[no-untyped-call]
     try:
-        compiled = compile_statements(statements, cell.filename, flags=flags, shows_last=not is_silent)
+        code, last = compile_statements(statements, cell.filename, flags=flags, shows_last=not is_silent)
     except (SyntaxError, ValueError) as error:
         raise as_cell_error(error, cell) from None
     there = cluster.cells.own_names(nodes) | _GIVEN
     names = {name: value for name, value in visible_names(shell).items() if name not in there}
-    sent = InteractiveCell(body=compiled.body, last=compiled.last, captured=capture(statements, names))
+    sent = InteractiveCell(body=code, last=last, captured=capture(statements, names))
     before = cluster.shown.views
     running = cluster.begin_cell(sent, nodes)
     with CellOutput(cluster, running, before) as output:

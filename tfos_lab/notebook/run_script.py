@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tfos_lab.core.config import RunOptions
+from tfos_lab.core.markup import PlainTable
 from tfos_lab.core.options import takes_options
-from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.driver.script.run import ScriptRun
 from tfos_lab.driver.script.start import ONE_WORKER, make_script_run, script_runs
 from tfos_lab.notebook.display import is_shown, open_display, render_errors, summary

@@ -8,24 +8,24 @@ from __future__ import annotations
 import contextlib
 import secrets
 import sys
+import sysconfig
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from tfos_lab.core.environments import Environment, this_platform
 from tfos_lab.core.listener import PORT_VARIABLE, Listener
 from tfos_lab.core.messages import DriverAddress
-from tfos_lab.core.package_versions import compared_versions, differing, dotted
+from tfos_lab.core.package_versions import Environment, compared_versions, differing, dotted
 from tfos_lab.core.threads import on_a_thread
 from tfos_lab.data.spark_python import python_of
 from tfos_lab.driver.doctor import checks
 from tfos_lab.driver.doctor.checks import Finding, alias_of
 from tfos_lab.driver.pack import Inventory, read_manifest
-from tfos_lab.driver.run_dir import existing_part, run_bases
+from tfos_lab.driver.run_dir import make_probe, run_bases
 from tfos_lab.errors import ConfigError, TfosError
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.launchers.spark.executors import ExecutorFacts, inspect_executors
@@ -134,7 +134,7 @@ def problem_with(archives: str, python: str, inventory: Inventory) -> str:
         packed = read_manifest(path)
     except (OSError, ValueError):
         return ""  # made by another program
-    return unlike(packed, inventory, this_platform(), str(path))
+    return unlike(packed, inventory, sysconfig.get_platform(), str(path))
 
 
 def unlike(packed: Environment, inventory: Inventory, platform: str, where: str) -> str:
@@ -156,13 +156,10 @@ def differences(packed: Environment, now: Environment) -> str:
     )
     if not names:
         return "files of its packages have changed since"
-    texts = [f"{name} {_version(packed.packages, name)} there, {_version(now.packages, name)} here" for name in names]
+    there, here = ({name: one.packages.get(name, "missing") for name in names} for one in (packed, now))
+    texts = [f"{name} {there[name]} there, {here[name]} here" for name in names]
     more = f", and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
     return ", ".join(texts[:_SHOWN]) + more
-
-
-def _version(packages: Mapping[str, str], name: str) -> str:
-    return packages.get(name, "missing")
 
 
 def unpacked_problem(manifest: str, inventory: Inventory, platform: str) -> str:
@@ -213,17 +210,11 @@ def check_executors(session: SparkSession) -> list[Finding]:
 @contextlib.contextmanager
 def probe_file() -> Iterator[str]:
     """Make a file in the run folder that others can only find in this very folder; yields "" if none can be made."""
-    probe = existing_part(run_bases()[0]) / f".tfos-doctor-{secrets.token_hex(8)}"
+    probe = make_probe(run_bases()[0])
     try:
-        probe.touch()
-    except OSError:
-        yield ""  # another check reports it
-        return
-    try:
-        yield str(probe)
+        yield str(probe) if probe.exists() else ""  # another check reports it
     finally:
-        with contextlib.suppress(OSError):
-            probe.unlink()
+        probe.unlink(missing_ok=True)
 
 
 # ---- judging --------------------------------------------------------------------------------------------------------

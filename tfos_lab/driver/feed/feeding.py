@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tfos_lab.driver.cluster import Cluster
     from tfos_lab.driver.feed.request import FeedRequest
     from tfos_lab.driver.feed.stream import MicroBatches
-    from tfos_lab.driver.state.driver_feed import DriverFeed
+    from tfos_lab.driver.state.feed_state import DriverFeed
 
 # Errors for rows that cannot be fed.
 UNFED = (ConfigError, FeedError, NoSession, RecordError)

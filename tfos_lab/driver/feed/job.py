@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tfos_lab.driver.cluster import Cluster
     from tfos_lab.driver.feed.files.source import FileRows
     from tfos_lab.driver.feed.request import FeedRequest
-    from tfos_lab.driver.state.driver_feed import DriverFeed
+    from tfos_lab.driver.state.feed_state import DriverFeed
     from tfos_lab.driver.state.instructions import Instruction
 
 _STEP_S = 0.1

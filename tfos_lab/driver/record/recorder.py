@@ -205,7 +205,7 @@ def _this_process() -> ProcessRecord:
         pid=pid,
         born=cluster_records.birth_of(pid),
         kernel_id=cluster_records.own_kernel_id(),
-        notebook=cluster_records.own_notebook(),
+        notebook=os.environ.get("JPY_SESSION_NAME", ""),
     )
 
 

@@ -9,7 +9,6 @@ import shutil
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.runs.read import RunFolder, read_folders
-from tfos_lab.driver.runs.run import process_lives
 from tfos_lab.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -22,7 +21,7 @@ _REMOVED = ".removed-"
 def keep_newest(run_dir: RunDir, config: ClusterConfig) -> None:
     """Remove the older runs beside this one; none where there is no limit, or for a part of a search.
 
-    Tagged runs stay, those that have not ended, and what is no run of ours; they do not count. What lies elsewhere,
+    Tagged runs stay, those that have not ended, and folders of other things; they do not count. What lies elsewhere,
     such as in ``log_dir``, is never touched. Nobody waits for the answer: what cannot be removed is a line of the log.
     """
     keep = config.keep_runs or _from_environ()
@@ -53,11 +52,7 @@ def keep_newest(run_dir: RunDir, config: ClusterConfig) -> None:
 
 def _stays(folder: RunFolder) -> bool:
     """Whether a folder stays whatever the limit is."""
-    if folder.unreadable or folder.path.is_symlink() or any(run.tags or run.live for run in folder.runs):
-        return True
-    # Where nothing records the end of all independent runs, some may still go on: their kernel has to be gone.
-    parts = [run for run in folder.runs if run.run_dir != folder.path] if folder.whole is None else []
-    return any(process_lives(run.record.process) for run in parts)
+    return bool(folder.unreadable) or folder.path.is_symlink() or any(run.tags or run.live for run in folder.runs)
 
 
 def _from_environ() -> int | None:

@@ -18,7 +18,7 @@ import msgspec
 
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.paths import is_local
-from tfos_lab.driver.record.format import decode_header
+from tfos_lab.driver.record.format import RunHeader, decode
 from tfos_lab.driver.run_dir import RunDir, parts_of, run_bases
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.errors import ConfigError, NoRun
@@ -43,18 +43,12 @@ class Unreadable:
 class RunFolder:
     """A folder below ``runs/``: one run, or the independent runs of one call of `tfos_lab.parallel` or `search`.
 
-    ``runs`` are all that have a record in it. ``whole`` is the one that tells of all independent runs; kernels of
-    earlier versions have left none.
+    ``runs`` are all that have a record in it.
     """
 
     path: Path
     runs: tuple[Run, ...]
     unreadable: tuple[Unreadable, ...] = ()
-
-    @property
-    def whole(self) -> Run | None:
-        """The run that tells of all independent runs in the folder, or the only one."""
-        return next((run for run in self.runs if run.run_dir == self.path), None)
 
 
 @dataclass(frozen=True)
@@ -154,7 +148,7 @@ def read_run(path: Path) -> Run | Unreadable:
         size = files.record.stat().st_size
         if size > _MAX_BYTES:
             return Unreadable(path, f"run.json has {size >> 20} MB, which no run of tfos_lab writes")
-        return Run(decode_header(files.record.read_bytes()), path)
+        return Run(decode(files.record.read_bytes(), RunHeader), path)
     except OSError as error:
         return Unreadable(path, f"run.json: {error.strerror or error}")
     except msgspec.ValidationError as error:

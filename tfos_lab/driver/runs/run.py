@@ -192,7 +192,7 @@ class Run:
         if isinstance(self.record, RunRecord):
             return list(self.record.metrics)
         try:
-            return list(decode(RunDir(self.run_dir).record.read_bytes()).metrics)
+            return list(decode(RunDir(self.run_dir).record.read_bytes(), RunRecord).metrics)
         except (OSError, ValueError):
             return []
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.roles import NodeSpec
-from tfos_lab.core.states import NodeState
 from tfos_lab.driver.state.events import MetricsReported, NodeView, changed
 from tfos_lab.driver.state.instructions import Failure
 
@@ -32,32 +31,12 @@ class ClusterNode:
         self.serves = False
         self.loss: Failure | None = None
         self._counts_from_0 = False
-        self._clock = NodeClock()
+        self._ahead_s = -math.inf
 
     @property
     def awaited(self) -> bool:
         """Whether the run goes on until this node's function has ended."""
         return self.trains and not self.serves
-
-    @property
-    def has_returned(self) -> bool:
-        """Whether its function has returned."""
-        return self.outcome is not None and self.outcome.kind == "returned"
-
-    def may_start_alone(self, failure: Failure) -> bool:
-        """Whether the others go on while it is started again: a worker that serves has no state of its own."""
-        return self.trains and self.serves and (self.view.state is NodeState.SERVING or failure.gone)
-
-    def heard_at(self, now_s: float) -> None:
-        """The node has sent a message."""
-        self.view = changed(self.view, last_heartbeat_s=now_s)
-
-    def take(self, told: m.RowsTaken | m.Activity) -> None:
-        """Take what the node tells of its rows, or of its work."""
-        if isinstance(told, m.RowsTaken):
-            self.view = changed(self.view, rows=told.rows)
-        else:
-            self.view = changed(self.view, activity=changed(told.seen, slower=None))
 
     def take_report(self, report: m.Reported, now_s: float) -> MetricsReported:
         """Take the metrics that the function reports; return the event."""
@@ -69,8 +48,10 @@ class ClusterNode:
             step=report.step,
             total_steps=report.total_steps or self.view.total_steps,
         )
+        # The report that was quickest says how far the node's clock is ahead of the driver's.
+        self._ahead_s = max(self._ahead_s, report.time_s - now_s)
         return MetricsReported(
-            time_s=self._clock.to_driver_s(report.time_s, now_s),
+            time_s=report.time_s - self._ahead_s,
             node=self.view.name,
             step=report.step,
             total_steps=report.total_steps,
@@ -84,12 +65,6 @@ class ClusterNode:
             self.view = changed(self.view, step=total)
 
 
-# A message may be on its way for a while; clocks that are off by less are taken for right.
-_TOLERANCE_S = 5.0
-# A clock that is off by more was never set: certificates are not good on such a host either, and nothing is made right.
-_MOST_S = 86_400.0
-
-
 def _nan_since(
     before: Mapping[str, int | None], step: int | None, metrics: Mapping[str, float]
 ) -> dict[str, int | None]:
@@ -99,23 +74,6 @@ def _nan_since(
         if math.isnan(value):
             since[name] = before.get(name, step)
     return since
-
-
-class NodeClock:
-    """What is known of one node's clock, from the times in its messages and those of their arrival."""
-
-    def __init__(self) -> None:
-        self._ahead_s = -math.inf
-
-    def to_driver_s(self, time_s: float, now_s: float) -> float:
-        """Return a time of the node's clock, in a message that arrives now, as one of the driver's clock.
-
-        The message that was quickest says how far the clock is ahead; it is never too far by more than that took.
-        """
-        self._ahead_s = max(self._ahead_s, time_s - now_s)
-        if -_TOLERANCE_S <= self._ahead_s <= _TOLERANCE_S:
-            return time_s
-        return time_s - self._ahead_s if abs(self._ahead_s) < _MOST_S else time_s
 
 
 # Ticks come five times a second. Of a longer time between two, only this much counts.

@@ -23,6 +23,7 @@ from tfos_lab.driver.state.events import (
     NodeStartedAgain,
     NodeView,
     StateChanged,
+    changed,
 )
 from tfos_lab.driver.state.instructions import (
     Failure,
@@ -174,7 +175,7 @@ class ClusterState:
         """Handle an agent's message; return what must now be done."""
         node = self._nodes[message.rank]
         self._silence.broken_by(message.rank, now_s)
-        node.heard_at(now_s)
+        node.view = changed(node.view, last_heartbeat_s=now_s)
         match message:
             case m.Reserve():
                 return self._reserve(node, message, now_s)
@@ -182,8 +183,10 @@ class ClusterState:
                 return self._progress(node, NodeState(state), pid, now_s)
             case m.Reported():
                 return [Publish(node.take_report(message, now_s))]
-            case m.RowsTaken() | m.Activity():
-                node.take(message)
+            case m.RowsTaken(rows=rows):
+                node.view = changed(node.view, rows=rows)
+            case m.Activity(seen=seen):
+                node.view = changed(node.view, activity=changed(seen, slower=None))
             case m.Ended(outcome=outcome):
                 return self._end(node, outcome, now_s)
             case m.FilesListed(folder="output"):
@@ -291,7 +294,8 @@ class ClusterState:
             return False
         if self.state.is_ending or self._finishing or self.causes.has_unexplained:
             return False
-        return node.may_start_alone(failure_from(node.spec.node, outcome))
+        may_go = node.view.state is NodeState.SERVING or failure_from(node.spec.node, outcome).gone
+        return node.trains and node.serves and may_go  # a worker that serves has no state of its own
 
     def _start_again(self, node: ClusterNode, failure: Failure, now_s: float) -> list[Instruction]:
         node.loss, node.orphan = failure, None
@@ -325,8 +329,8 @@ class ClusterState:
         """All training nodes have returned: parameter servers and the evaluator may end too."""
         if self._finishing or self.state.is_ending:
             return []
-        awaited = [node for node in self._nodes if node.awaited]
-        if not awaited or not all(node.has_returned for node in awaited):
+        awaited = [node.outcome for node in self._nodes if node.awaited]
+        if not awaited or not all(outcome is not None and outcome.kind == "returned" for outcome in awaited):
             return []
         self._ended_s, self._finishing = now_s, True
         return self._let_finish(self._nodes)
@@ -355,7 +359,7 @@ class ClusterState:
     def _is_present(self, node: ClusterNode, now_s: float) -> bool:
         if node.view.state is NodeState.LOST and node.sends_output:
             return now_s - max(node.lost_s, self._output_at_s) <= FAREWELL_S
-        return not node.drained and node.view.state.has_agent
+        return not node.drained and node.view.state not in (NodeState.WAITING, NodeState.LOST)
 
     def _conclude(self, state: RunState, now_s: float) -> list[Instruction]:
         self._over = True

@@ -20,9 +20,7 @@ import os
 import secrets
 import socket
 import threading
-import time
 from collections.abc import Callable
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -32,24 +30,20 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets, bind_unix_socket
 
 from tfos_lab.core import cluster_records
-from tfos_lab.core.event_loop import join_loop, leave_loop
-from tfos_lab.core.frames import FrameSocket, frame_pair
+from tfos_lab.core.frames import frame_pair
+from tfos_lab.core.listener import join_loop, leave_loop
 from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.driver.tensorboard.pages import NO_DATA_YET, UNAVAILABLE, send_cors_headers, send_message, send_page
 from tfos_lab.launchers.this_machine import kernel_environ, kernel_owner
 from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
-from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply
 from tfos_lab.node.tensorboard import TensorBoardSpec
 
 logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 30.0
-# The first page may have to wait until a TensorBoard has been started on this machine.
-_TRY_TIMEOUT_S = 60.0
 # A TensorBoard that nobody asks is ended after this time, and started again for the next request.
 IDLE_S = 900.0
-_EXIT_REASON_S = 5.0
 # Requests of TensorBoard's pages are small.
 _MAX_BODY_BYTES = 1 << 20
 
@@ -89,7 +83,7 @@ class TensorBoardServer:
         return str(self._path)
 
     def link(self) -> str | None:
-        """Return a tested address for browsers on this machine; opens a port when it is first called.
+        """Return an address for browsers on this machine; opens a port when it is first called.
 
         Returns None, and logs a warning, if no port can be opened.
         """
@@ -100,7 +94,6 @@ class TensorBoardServer:
                     [sock] = bind_sockets(0, HOST)
                     port = sock.getsockname()[1]
                     self._events.wait_for(self._listen(sock, token))
-                    _try(port, token)
                 except OSError as error:
                     logger.warning("there is no link to TensorBoard: %s", error)
                     return None
@@ -157,18 +150,6 @@ class _Handler(web.RequestHandler):
         """Return none: TensorBoard's own is passed on."""
         return None
 
-    async def get(self) -> None:
-        """Request a page."""
-        await self._pass_on()
-
-    async def head(self) -> None:
-        """Request the headers of a page."""
-        await self._pass_on()
-
-    async def post(self) -> None:
-        """Request data; TensorBoard's pages use POST for much of it."""
-        await self._pass_on()
-
     async def options(self) -> None:
         """Allow the sandboxed page's requests."""
         send_cors_headers(self)
@@ -181,23 +162,14 @@ class _Handler(web.RequestHandler):
         elif (found := await self._server.find(self)) is not None:
             await send_page(self, found, path)
 
+    # TensorBoard's pages request much of their data by POST.
+    get = head = post = _pass_on
+
     def write_error(self, status_code: int, **_: Any) -> None:
         """Send a page with one sentence."""
         send_message(
             self, status_code, "This cannot be asked here." if status_code < 500 else "Something went wrong here."
         )
-
-
-def _try(port: int, token: str) -> None:
-    """Request the first page, as a browser will."""
-    connection = HTTPConnection(HOST, port, timeout=_TRY_TIMEOUT_S)
-    try:
-        connection.request("GET", f"/{token}/")
-        connection.getresponse()
-    except HTTPException as error:
-        raise ConnectionError(f"no answer at port {port}: {error}") from error
-    finally:
-        connection.close()
 
 
 def _remove_sockets_of_dead_processes() -> None:
@@ -244,7 +216,10 @@ class LocalTensorBoard:
         with report:
             with process_end:
                 self._process = fork_server.spawn("tensorboard", body, [process_end.fileno()])
-            failure = _failure_to_start(report, self._process)
+            try:
+                failure = report.receive().data.decode(errors="replace")
+            except OSError:
+                failure = f"it ended before it served; the log of its parent process is {fork_server.log_path}"
         if failure:
             self._stop()
             raise OSError(failure)
@@ -266,22 +241,3 @@ def _takes_connections(path: Path) -> bool:
         probe.connect(str(path))
         return True
     return False
-
-
-def _failure_to_start(report: FrameSocket, process: ForkServerConnection) -> str:
-    """Wait until a process serves; return "", or the reason why it cannot, which its fork server may know."""
-    with contextlib.suppress(OSError):
-        return report.receive().data.decode(errors="replace")
-    until = time.monotonic() + _EXIT_REASON_S
-    while (left := until - time.monotonic()) > 0:
-        try:
-            replies = process.replies(left)
-        except OSError:
-            return "the process that it was forked from has ended"
-        for reply in replies:
-            match reply:
-                case FailedReply(reason=reason):
-                    return reason
-                case ExitedReply(code=code):
-                    return f"its process ended with code {code}"
-    return "it ended before it served"

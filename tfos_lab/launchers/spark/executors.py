@@ -57,43 +57,28 @@ _checked: set[tuple[str, str]] = set()
 
 
 class ExecutorFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What one executor reports, made by `tfos_lab.node.spark_task.inspect_task`; the last ones if it was asked.
-
-    Attributes
-    ----------
-    host, executor : str
-        The host's name, and Spark's id of the executor.
-    python : str
-        The minor version of its Python, such as ``"3.11"``.
-    problem : str
-        Why no node can run there, as half a sentence; "" if one can.
-    platform, environment : str
-        System and processor; the manifest of the archive that its Python is from, or "".
-    gpus : str
-        GPUs of the host, separated by commas.
-    versions : dict of str to str
-        Versions of the packages in `tfos_lab.core.package_versions.COMPARED`, those that are installed.
-    clock_s : float
-        What its clock showed, in seconds since the epoch.
-    shared_memory_bytes : int or None
-        Free bytes of /dev/shm; None where there is none.
-    unreachable : str
-        Why it cannot connect to the driver's machine; "" if it can.
-    sees_probe : bool
-        Whether it finds the file that the driver has made in the run folder.
-    """
+    """What one executor reports, made by `tfos_lab.node.spark_task.inspect_task`; the last ones if it was asked."""
 
     host: str
+    # Spark's id.
     executor: str
+    # The minor version, such as ``"3.11"``.
     python: str
+    # Why no node can run there, as half a sentence; "" if one can.
     problem: str
     platform: str
+    # The manifest of the archive that its Python is from, or "".
     environment: str
+    # Those of the host, separated by commas.
     gpus: str
+    # Of the packages in `tfos_lab.core.package_versions.COMPARED`, those that are installed.
     versions: dict[str, str] = {}
     clock_s: float = 0.0
+    # Free bytes of /dev/shm; None where there is none.
     shared_memory_bytes: int | None = None
+    # Why it cannot connect to the driver's machine; "" if it can.
     unreachable: str = ""
+    # Whether it finds the file that the driver has made in the run folder.
     sees_probe: bool = False
 
 

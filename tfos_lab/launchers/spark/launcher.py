@@ -206,8 +206,7 @@ class SparkLauncher(Launcher):
         self._closed = True
         self._watch.close()
         # Without its server, Spark Connect's client asks again for minutes; the thread ends with the process then.
-        is_waited_for = threading.current_thread() is not self._thread and not lost_connect_server(self._spark)
-        if self._thread.is_alive() and is_waited_for:
+        if self._thread.is_alive() and not lost_connect_server(self._spark):
             self._thread.join(1.0)
             if self._thread.is_alive() and spark_session.cancel_tagged(self._spark, self._tag):
                 self._thread.join(5.0)
@@ -228,40 +227,31 @@ class SparkLauncher(Launcher):
 # ---- parameter servers on the driver's machine -----------------------------------------------------------------------
 
 
-class DriverPsLauncher(Launcher):
-    """A `LocalLauncher` for the parameter servers, and a `SparkLauncher` for the rest."""
+class DriverPsLauncher(SparkLauncher):
+    """A `LocalLauncher` for the parameter servers beside what launches the rest."""
 
     def __init__(self, head: Head) -> None:
-        super().__init__(head)
-        self._servers = [spec for spec in self._node_specs if spec.role.serves]
+        node_specs = head.cluster.node_specs
+        super().__init__(head, [spec for spec in node_specs if not spec.role.serves])
+        self._servers = [spec for spec in node_specs if spec.role.serves]
         self._local = LocalLauncher(head, self._servers)
-        others = [spec for spec in self._node_specs if not spec.role.serves]
-        self._spark = SparkLauncher(head, others)
 
     def launch(self) -> None:
         """Launch the nodes on Spark, which may refuse them; then the parameter servers."""
         require_room(len(self._servers), option="num_ps")
-        self._spark.launch()
+        super().launch()
         self._local.launch()
-
-    def free_slots(self) -> None:
-        """Free Spark task slots; only nodes on executors hold some."""
-        self._spark.free_slots()
-
-    def on_executor_end(self, executor: str) -> None:
-        """Ask Spark why the executor has ended."""
-        self._spark.on_executor_end(executor)
 
     def cancel(self) -> None:
         """Stop launching what has not begun, on both sides."""
-        self._spark.cancel()
+        super().cancel()
         self._local.cancel()
 
     def hint(self) -> str:
         """Count Spark's task slots, and name the log of the parameter servers' parent process."""
-        return f"{self._spark.hint()}. {self._local.hint()}"
+        return f"{super().hint()}. {self._local.hint()}"
 
     def close(self) -> None:
         """Release everything; may be called twice."""
         self._local.close()
-        self._spark.close()
+        super().close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import json
 import os
 import re
@@ -275,25 +276,20 @@ def ask_no_more(spark: SparkSession) -> None:
         policy.max_retries = 0
 
 
-_ending: set[SparkSession] = set()
-
-
+@functools.cache
 def end_without_lost_server(spark: SparkSession) -> None:
     """See to it that Python ends at once where a session's Spark Connect server is lost; may be called again.
 
     pyspark ends its session on the server then, and tries for ten minutes.
     """
     if is_connect(spark):
-        if not _ending:
-            atexit.register(_close_lost)
-        _ending.add(spark)
+        atexit.register(_close_lost, spark)
 
 
-def _close_lost() -> None:
-    for spark in _ending:
-        if lost_connect_server(spark):
-            with contextlib.suppress(Exception):  # the process ends
-                spark.client.close()
+def _close_lost(spark: SparkSession) -> None:
+    if lost_connect_server(spark):
+        with contextlib.suppress(Exception):  # the process ends
+            spark.client.close()
 
 
 # ---- its settings ----------------------------------------------------------------------------------------------------

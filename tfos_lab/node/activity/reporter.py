@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfos_lab.core import messages as m
-from tfos_lab.core.processes import stat_of
+from tfos_lab.core.processes import meminfo, stat_of
 from tfos_lab.core.states import NodeState
 
 PERIOD_S = 1.0
@@ -175,8 +175,12 @@ class Machine:
             before_s, self._read_s = self._read_s, now_s
             elapsed_s = now_s - before_s if before_s is not None else 0.0
             self._rates = {"cpu": self._cpu(elapsed_s), "host_cpu": self._host_cpu()}
-        memory_bytes = sum(map(self._memory, self._pids))
-        return {**self._rates, "memory_bytes": memory_bytes, "host_memory": self._host_memory()}
+        sizes = meminfo()
+        return {
+            **self._rates,
+            "memory_bytes": sum(map(self._memory, self._pids)),
+            "host_memory": 1.0 - sizes["MemAvailable"] / sizes["MemTotal"] if "MemAvailable" in sizes else 0.0,
+        }
 
     def _others(self) -> Iterator[int]:
         for entry in os.scandir(_PROC):
@@ -206,15 +210,4 @@ class Machine:
             before, self._host = self._host, (sum(times), times[3] + times[4])
             total, idle = self._host[0] - before[0], self._host[1] - before[1]
             return max(0.0, 1.0 - idle / total) if before[0] and total > 0 else 0.0
-        return 0.0
-
-    def _host_memory(self) -> float:
-        found: dict[str, int] = {}
-        with contextlib.suppress(OSError, ValueError, IndexError), (_PROC / "meminfo").open() as file:
-            for line in file:
-                name, _, value = line.partition(":")
-                if name in ("MemTotal", "MemAvailable"):
-                    found[name] = int(value.split()[0])
-                if len(found) == 2:
-                    return 1.0 - found["MemAvailable"] / found["MemTotal"]
         return 0.0

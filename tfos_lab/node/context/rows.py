@@ -278,7 +278,7 @@ class RowMethods(NodeFacts):
         return self._feed.files(self._scratch_folder() / "data" / format, format)
 
     def _require_rows(self, asked: str) -> None:
-        if not Role(self.job_name).is_fed:
+        if not Role(self.job_name).trains:
             advice = "give it what it needs as args or in files, and ask where ctx.job_name is 'chief' or 'worker' only"
             raise ConfigError([f"{asked} on {self.node}: rows are fed to the nodes that train; {advice}"])
 

@@ -77,10 +77,6 @@ _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 
 
-def _all(files: Iterable[FoundFile], _is_last: bool) -> Iterable[FoundFile]:  # noqa: FBT001
-    return files
-
-
 class FolderCopy:
     """Copies the files of a folder to an address, from now until a last time after `finish`.
 
@@ -96,7 +92,7 @@ class FolderCopy:
         address: str,
         thread: str,
         *,
-        choose: Callable[[Iterable[FoundFile], bool], Iterable[FoundFile]] = _all,
+        choose: Callable[[Iterable[FoundFile], bool], Iterable[FoundFile]] = lambda files, _is_last: files,
         always: str = "",
         on_problem: Callable[[str], None] = lambda _why: None,
     ) -> None:

@@ -1,7 +1,7 @@
 """Has the driver fetch a large result before the end of its function is reported: a run that is done has its results.
 
-It works in the agent's poll loop. The driver fetches so many at a time, and the others wait for their turn; all nodes
-go on with their heartbeats and logs. A node that sees the run's folder moves the file there.
+It works in the agent's poll loop, which goes on with heartbeats and logs. A node that sees the run's folder moves the
+file there.
 """
 
 from __future__ import annotations

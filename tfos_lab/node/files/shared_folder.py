@@ -84,9 +84,7 @@ class SavedPaths:
             return
         shared = self._folders[folder] = SharedFolder(folder, self._spec.cluster_id, self._spec.node)
         shared.mark()
-        # Only Spark's executors have numeric ids, and a folder for the job that Spark removes with it.
-        vanishes = self._spec.executor.isdigit() and Path(path).is_relative_to(self._spec.cwd)
-        self._send(m.SavesTo(path=path, mark=shared.own_mark, vanishes=vanishes))
+        self._send(m.SavesTo(path=path, mark=shared.own_mark))
 
     def clear(self) -> None:
         """Remove the marks."""

@@ -82,7 +82,7 @@ def _detach(endpoint: Endpoint) -> float:
         os._exit(0)
     began_s = time.monotonic()
     ServerRecord(os.getpid(), began_s, 0.0).write(endpoint.lock)
-    endpoint.listener.listen(256)  # a client is told the process that has called this
+    endpoint.listener.listen(256)  # `peer_of` returns the process that has called this
     for descriptor in listens:
         os.close(descriptor)
     return began_s

@@ -13,6 +13,8 @@ from typing import Self
 
 import msgspec
 
+from tfos_lab.core.processes import status_of
+
 _LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
 
 
@@ -76,8 +78,7 @@ ForkServerReply = SpawnedReply | FailedReply | ExitedReply | StatusReply
 class ProcessState(msgspec.Struct, frozen=True):
     """The state of a process that its children inherit: its whole environment, folder, umask, limits and CPUs.
 
-    The folder is "" if it has been removed, the umask -1 if the system does not tell. Limits are soft and hard ones, by
-    the number of ``resource.RLIMIT_*``.
+    The folder is "" if it has been removed. Limits are soft and hard ones, by the number of ``resource.RLIMIT_*``.
     """
 
     environ: dict[str, str]
@@ -92,7 +93,8 @@ class ProcessState(msgspec.Struct, frozen=True):
         return cls(
             environ=dict(environ),
             cwd=cwd or _cwd(),
-            umask=_umask(),
+            # Without setting it, as ``os.umask`` would: other threads may create files now.
+            umask=int(status_of(os.getpid(), "Umask"), 8),
             limits={number: resource.getrlimit(number) for number in _LIMITS},
             cpus=sorted(os.sched_getaffinity(0)),
         )
@@ -103,8 +105,7 @@ class ProcessState(msgspec.Struct, frozen=True):
         os.environ.update(self.environ)
         time.tzset()
         tempfile.tempdir = None  # it may have been looked up in another environment
-        if self.umask >= 0:
-            os.umask(self.umask)
+        os.umask(self.umask)
         for number, limits in self.limits.items():
             with contextlib.suppress(OSError, ValueError):  # a hard limit cannot be raised again
                 resource.setrlimit(number, limits)
@@ -119,12 +120,3 @@ def _cwd() -> str:
         return str(Path.cwd())
     except OSError:
         return ""
-
-
-def _umask() -> int:
-    """Return the umask without setting it, as ``os.umask`` would, for other threads may create files now."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("Umask:"):
-                return int(line.split()[1], 8)
-    return -1

@@ -18,9 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfos_lab.core.markup import Html, h, join
+from tfos_lab.core.markup import Html, PlainTable, h, join
 from tfos_lab.core.paths import short_path
-from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.core.states import Tone
 from tfos_lab.driver.state.events import BANDS, ClusterView, FeedView, MetricsReported, NodeView
 from tfos_lab.driver.state.phases import told_spans

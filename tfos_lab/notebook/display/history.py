@@ -22,9 +22,8 @@ from typing import NamedTuple
 import msgspec
 
 from tfos_lab.core.config import ClusterConfig
-from tfos_lab.core.markup import Html, h, join
+from tfos_lab.core.markup import Html, PlainTable, h, join
 from tfos_lab.core.paths import without_keys
-from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.driver.metrics import EPOCH, by_weight
 from tfos_lab.driver.record.inputs import hide_secrets
 from tfos_lab.driver.runs.compare import code_diff, differences, last_metrics, leading_reports, phase_seconds
