@@ -1,7 +1,6 @@
-"""Length-prefixed frames over a unix socket, with file descriptors, between agents, children and fork servers.
+"""Length-prefixed frames: over a unix socket, with file descriptors, between agents, children and fork servers.
 
-Agents and driver send the same frames over TLS: `tfos_lab.core.link` and `tfos_lab.core.listener`. `PollLoop` calls
-back when there is something to read.
+Agents and driver send the same frames over TLS: `tfos_lab.core.link` and `tfos_lab.core.listener`.
 """
 
 from __future__ import annotations
@@ -9,15 +8,11 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import selectors
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, Self
-
-if TYPE_CHECKING:
-    from _typeshed import FileDescriptorLike
+from collections.abc import Iterator
+from typing import NamedTuple, Self
 
 _HEADER = struct.Struct("!I")
 _CREDENTIALS = struct.Struct("3i")  # pid, user and group
@@ -182,35 +177,3 @@ def close_all(fds: list[int]) -> None:
     """Close descriptors of a frame."""
     for fd in fds:
         os.close(fd)
-
-
-class PollLoop:
-    """Callbacks by source; for one thread."""
-
-    def __init__(self) -> None:
-        self._selector = selectors.PollSelector()
-
-    def watch(self, source: FileDescriptorLike, callback: Callable[[], None]) -> None:
-        """Call ``callback`` whenever the source can be read."""
-        self._selector.register(source, selectors.EVENT_READ, callback)
-
-    def watch_writing(self, source: FileDescriptorLike, *, wanted: bool) -> None:
-        """Start or stop calling back also when a watched source can be written."""
-        if self.is_watched(source):
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
-            self._selector.modify(source, events, self._selector.get_key(source).data)
-
-    def is_watched(self, source: FileDescriptorLike) -> bool:
-        """Whether the source is watched."""
-        return source in self._selector.get_map()
-
-    def unwatch(self, source: FileDescriptorLike) -> None:
-        """Stop calling back; does nothing if the source is not watched."""
-        if self.is_watched(source):
-            self._selector.unregister(source)
-
-    def turn(self, timeout_ms: int) -> None:
-        """Wait for at most ``timeout_ms``, and call back for every source that is ready."""
-        for key, _ in self._selector.select(timeout_ms / 1000):
-            if self.is_watched(key.fd):
-                key.data()

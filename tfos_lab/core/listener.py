@@ -18,16 +18,15 @@ import secrets
 import socket
 import threading
 from collections import deque
-from collections.abc import Coroutine, Iterable
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import NamedTuple
 
+from tfos_lab.core.event_loop import join_loop, leave_loop
 from tfos_lab.core.frames import FrameBuffer, FrameTooLarge, framed
 from tfos_lab.core.link import KNOCK_BYTES, MAX_FRAME_BYTES, TOKEN_BYTES, bracketed, knock_of
 from tfos_lab.core.messages import DriverAddress
 from tfos_lab.core.node_addresses import ports_in
 from tfos_lab.errors import ConfigError
-
-T = TypeVar("T")
 
 #: Environment variable of the driver: the port to listen on, such as 8888, or a range such as 9990-9999.
 PORT_VARIABLE = "TFOS_SERVER_PORT"
@@ -46,7 +45,6 @@ _MOST_UNSENT_BYTES = 64 << 20
 # What is under way at the end has so long to leave.
 _FAREWELL_S = 0.5
 _NO_DESCRIPTORS_S = 0.1
-_START_TIMEOUT_S = 10.0
 
 
 class AgentData(NamedTuple):
@@ -389,59 +387,3 @@ def _bind(host: str, numbers: list[int], nodes: int) -> socket.socket:
             return sock
     advice = "each kernel that has clusters takes one. Give a wider range, or stop the clusters of another kernel"
     raise ConfigError([f"{PORT_VARIABLE}={os.environ[PORT_VARIABLE]}: none of these ports is free; {advice}"])
-
-
-# ---- the loop: one for all connections that this process listens for, from the first listener to the last ------------
-
-
-class EventLoop:
-    """The loop, its thread, which does not run in a forked process, and who uses it; from `join_loop`."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.users: set[object] = set()
-        self.thread = threading.Thread(target=self._run, name="tfos-connections", daemon=True)
-        self.thread.start()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        try:
-            self.loop.run_forever()
-            tasks = asyncio.all_tasks(self.loop)
-            for task in tasks:
-                task.cancel()
-            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        finally:
-            self.loop.close()
-
-    def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop, and return what it returns; for other threads."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(_START_TIMEOUT_S)
-
-
-_lock = threading.Lock()
-_shared: EventLoop | None = None
-
-
-def join_loop(user: object) -> EventLoop:
-    """Return the loop of this process, which runs until this and all other users have left it."""
-    global _shared  # noqa: PLW0603 - one thread for all listeners of the process
-    with _lock:
-        if _shared is None or not _shared.thread.is_alive():
-            _shared = EventLoop()
-        _shared.users.add(user)
-        return _shared
-
-
-def leave_loop(user: object) -> None:
-    """Use the loop no longer; may be called twice."""
-    global _shared  # noqa: PLW0603
-    with _lock:
-        loop = _shared
-        if loop is None or user not in loop.users:
-            return
-        loop.users.discard(user)
-        if loop.users:
-            return
-        _shared = None
-    loop.loop.call_soon_threadsafe(loop.loop.stop)

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfos_lab.core import messages as m
-from tfos_lab.core.frames import FrameSocket, PollLoop, frame_pair
+from tfos_lab.core.frames import FrameSocket, frame_pair
+from tfos_lab.core.poll_loop import PollLoop
 from tfos_lab.errors import LaunchFailed
 from tfos_lab.launchers.base import Launcher
 from tfos_lab.node.activity.reporter import ActivityReporter

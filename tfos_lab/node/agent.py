@@ -23,7 +23,7 @@ import time
 import msgspec
 
 from tfos_lab.core import messages as m
-from tfos_lab.core.frames import PollLoop
+from tfos_lab.core.poll_loop import PollLoop
 from tfos_lab.core.processes import WatchedProcess, set_process_name
 from tfos_lab.node.activity.reporter import ActivityReporter
 from tfos_lab.node.addresses import NodePlace

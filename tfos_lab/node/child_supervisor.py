@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab.core import messages as m
-from tfos_lab.core.frames import FrameSocket, PollLoop, frame_pair
+from tfos_lab.core.frames import FrameSocket, frame_pair
+from tfos_lab.core.poll_loop import PollLoop
 from tfos_lab.core.processes import kill_below, signal_group
 from tfos_lab.core.roles import role_of, tf_config
 from tfos_lab.core.states import NodeState

@@ -30,8 +30,8 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets, bind_unix_socket
 
 from tfos_lab.core import cluster_records
+from tfos_lab.core.event_loop import join_loop, leave_loop
 from tfos_lab.core.frames import frame_pair
-from tfos_lab.core.listener import join_loop, leave_loop
 from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.driver.tensorboard.pages import NO_DATA_YET, UNAVAILABLE, send_cors_headers, send_message, send_page
 from tfos_lab.launchers.this_machine import kernel_environ, kernel_owner
