@@ -138,9 +138,18 @@ def executors_asked(spark: SparkSession) -> int:
 
 
 def coming_slots(spark: SparkSession) -> int:
-    """Return how many task slots the executors will have that Spark has asked for, and that have not come yet."""
-    asked = executors_asked(spark)
-    return max(0, asked - _executors_here(spark)) * _slots_of_an_executor(spark) if asked else 0
+    """Return how many task slots the executors will have that Spark has asked for, and that have not come yet.
+
+    Raises NoSession if the session is being stopped just now.
+    """
+    asked = 0 if is_connect(spark) else executors_asked(spark)
+    if not asked:
+        return 0
+    try:
+        return max(0, asked - _executors_here(spark)) * _slots_of_an_executor(spark)
+    except Exception:
+        require_alive(spark)  # one that is being stopped has no scheduler any more
+        raise
 
 
 def _most_slots(spark: SparkSession) -> int | None:
