@@ -281,6 +281,13 @@ def test_what_is_old_goes_after_its_time_unless_it_is_in_use(root, start_a_node)
     assert not used.exists()
 
 
+def test_links_to_a_working_folder_go_after_a_day_with_the_next_node(root, run, tmp_path):
+    (root / "links").mkdir()
+    old, young = leave(root / "links", "old"), leave(root / "links", "young", age_s=60.0)
+    run(print, cwd=str(tmp_path)).outcome()
+    assert (old.exists(), young.exists()) == (False, True)
+
+
 def test_thousands_of_entries_go(root, start_a_node):
     entries = [leave(root, f"{number:012x}") for number in range(1000)]
     while any(path.exists() for path in entries):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -61,7 +62,7 @@ def lock_folder(folder: Path) -> int:
 
 
 def kept_for_a_day(root: Path, name: str) -> Path:
-    """Return the folder of files that runs leave for a day in a user's folder, without those that are older.
+    """Return the folder of what runs leave for a day in a user's folder, without what is older.
 
     Nobody else looks through it: however much is there, nodes start as soon.
     """
@@ -70,7 +71,7 @@ def kept_for_a_day(root: Path, name: str) -> Path:
     for path in folder.iterdir():
         with contextlib.suppress(OSError):  # another process removes it, too
             if time.time() - path.stat().st_mtime > _OLD_S:
-                path.unlink()
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
     return folder
 
 
