@@ -83,9 +83,12 @@ def ask_to_stop(record: ClusterRecord) -> None:
     (_open_folder() / f"{record.id}{_STOP}").touch(mode=0o600)
 
 
-def stop_mark(cluster_id: str) -> Path:
-    """Return the file that is there once somebody has asked for a cluster's end."""
-    return folder() / f"{cluster_id}{_STOP}"
+def stop_mark(cluster_id: str) -> Path | None:
+    """Return the file that is there once somebody has asked for a cluster's end; None where there is no Jupyter."""
+    try:
+        return folder() / f"{cluster_id}{_STOP}"
+    except ImportError:
+        return None
 
 
 def find(cluster_id: str) -> ClusterRecord | None:

@@ -315,7 +315,7 @@ class Cluster:
         In a notebook it is an address of its Jupyter server, behind the user's login. Where no Jupyter server with our
         extension shows it (a script, IPython in a terminal, papermill), it is a link for browsers on this machine. The
         link works as long as this process lives: a port on 127.0.0.1, opened when the link is first asked for, that
-        answers only to this link.
+        answers only to this link. It has been tried when it is returned, which may take some seconds.
         """
         return self.publisher.tensorboard_url if self.publisher is not None else None
 

@@ -63,7 +63,7 @@ class Publisher:
         try:
             cluster_records.publish(record)
             self._is_published = True
-        except OSError as error:
+        except (OSError, ImportError) as error:
             _warn_once(str(error))
 
     def end(self) -> None:

@@ -53,7 +53,10 @@ def run(body: bytes, fds: list[int]) -> int:
     try:
         server = _make_server(spec)
     except Exception as error:
-        start_report.send(f"{type(error).__name__}: {error}".encode())
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, ImportError):
+            reason = f"the package tensorboard cannot be imported there ({error})"
+        start_report.send(reason.encode())
         raise
     start_report.send(b"")
     server.serve_forever()

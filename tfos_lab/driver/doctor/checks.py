@@ -389,6 +389,8 @@ def check_server_extension() -> Finding:
     """Check that the Jupyter server loads the part that shows clusters and TensorBoard."""
     from jupyter_core.paths import jupyter_config_path
 
+    if importlib.util.find_spec("jupyter_server") is None:
+        return Finding("server extension", ok=True, found="no Jupyter server in this environment")
     said = next(_server_settings([Path(path) for path in jupyter_config_path()]), None)
     if said is None:
         return Finding("server extension", ok=False, found="no configuration names it", advice=_REINSTALL)

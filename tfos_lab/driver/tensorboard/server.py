@@ -21,6 +21,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 30.0
+# The first page may have to wait until a TensorBoard has been started on this machine.
+_TRY_TIMEOUT_S = 60.0
 # A TensorBoard that nobody asks is ended after this time, and started again for the next request.
 IDLE_S = 900.0
 # Requests of TensorBoard's pages are small.
@@ -83,7 +86,7 @@ class TensorBoardServer:
         return str(self._path)
 
     def link(self) -> str | None:
-        """Return an address for browsers on this machine; opens a port when it is first called.
+        """Return a tested address for browsers on this machine; opens a port when it is first called.
 
         Returns None, and logs a warning, if no port can be opened.
         """
@@ -94,6 +97,7 @@ class TensorBoardServer:
                     [sock] = bind_sockets(0, HOST)
                     port = sock.getsockname()[1]
                     self._events.wait_for(self._listen(sock, token))
+                    _try(port, token)
                 except OSError as error:
                     logger.warning("there is no link to TensorBoard: %s", error)
                     return None
@@ -170,6 +174,18 @@ class _Handler(web.RequestHandler):
         send_message(
             self, status_code, "This cannot be asked here." if status_code < 500 else "Something went wrong here."
         )
+
+
+def _try(port: int, token: str) -> None:
+    """Request the first page, as a browser will."""
+    connection = HTTPConnection(HOST, port, timeout=_TRY_TIMEOUT_S)
+    try:
+        connection.request("GET", f"/{token}/")
+        connection.getresponse()
+    except HTTPException as error:
+        raise ConnectionError(f"no answer at port {port}: {error}") from error
+    finally:
+        connection.close()
 
 
 def _remove_sockets_of_dead_processes() -> None:
