@@ -4,6 +4,7 @@ import json
 import math
 import os
 import secrets
+import shutil
 import socket
 from pathlib import Path
 
@@ -138,7 +139,7 @@ def test_each_that_cannot_be_read_is_one_line(tmp_path):
     told = {Path(line.partition(": ")[0]).name: line.partition(": ")[2] for line in lines}
     assert set(told) == {"later-1", "empty", "deep", "list", "bytes", "dir", "big"}
     assert told["big"] == "run.json has 100 MB, which no run of tfos_lab writes"
-    assert told["later-1"] == "run.json is of version 99; this tfos_lab reads version 3"
+    assert told["later-1"] == "run.json is of version 99; this tfos_lab reads versions up to 3"
     assert told["dir"] == "run.json: Is a directory"
     assert told["empty"].startswith("run.json is damaged")
     assert told["list"].startswith("run.json is not that of a run of tfos_lab")
@@ -187,6 +188,29 @@ def test_a_run_tells_its_metrics_rows_phases_and_logs(tmp_path):
     assert run.logs() == "[chief:0] one\n[chief:0] two"
     with pytest.raises(KeyError, match="no node 'ps:0' in the run mnist-"):
         run.logs("ps:0")
+
+
+@pytest.mark.parametrize("name", ["mnist", "search"])
+def test_a_record_of_the_first_edition_is_read_as_any(tmp_path, name):
+    (tmp_path / "old").mkdir()
+    shutil.copy(Path(__file__).parent / "version_1" / f"{name}.json", tmp_path / "old" / "run.json")
+    run = only(tmp_path)
+    view = run.view()
+    assert view.name == name
+    if name == "mnist":
+        assert (run.state, str(run.record.error)) == ("failed", "worker:0: ValueError: no such label")
+        assert [(node.name, node.job_name, node.task_index, node.is_chief) for node in view.nodes] == [
+            ("chief:0", "chief", 0, True),
+            ("worker:0", "worker", 0, False),
+        ]
+        assert math.isnan(run.last_metrics["loss"])
+        assert run.metrics["loss"].tolist()[0] == 1.0
+        assert 0 <= run.metrics["time"].min() < 10
+        assert set(run.phases) > {"launch", "reserve"}
+    else:
+        assert (run.kind, run.state, run.best_params) == ("search", "done", {"lr": 0.1})
+        assert run.table["run"].tolist() == [0, 1]
+        assert run.table["best"].tolist() == [0.1, 0.2]
 
 
 # ---- searches and independent runs -----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import shutil
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.runs.read import RunFolder, read_folders
+from tfos_lab.driver.runs.run import process_lives
 from tfos_lab.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,11 @@ def keep_newest(run_dir: RunDir, config: ClusterConfig) -> None:
 
 def _stays(folder: RunFolder) -> bool:
     """Whether a folder stays whatever the limit is."""
-    return bool(folder.unreadable) or folder.path.is_symlink() or any(run.tags or run.live for run in folder.runs)
+    if folder.unreadable or folder.path.is_symlink() or any(run.tags or run.live for run in folder.runs):
+        return True
+    # Where nothing records the end of all independent runs, some may still go on: their kernel has to be gone.
+    parts = [run for run in folder.runs if run.run_dir != folder.path] if folder.whole is None else []
+    return any(process_lives(run.record.process) for run in parts)
 
 
 def _from_environ() -> int | None:

@@ -43,12 +43,18 @@ class Unreadable:
 class RunFolder:
     """A folder below ``runs/``: one run, or the independent runs of one call of `tfos_lab.parallel` or `search`.
 
-    ``runs`` are all that have a record in it.
+    ``runs`` are all that have a record in it. ``whole`` is the one that tells of all independent runs; kernels of
+    earlier versions have left none.
     """
 
     path: Path
     runs: tuple[Run, ...]
     unreadable: tuple[Unreadable, ...] = ()
+
+    @property
+    def whole(self) -> Run | None:
+        """The run that tells of all independent runs in the folder, or the only one."""
+        return next((run for run in self.runs if run.run_dir == self.path), None)
 
 
 @dataclass(frozen=True)
