@@ -128,12 +128,12 @@ def _is_ours(path: Path) -> bool:
 
 
 def birth_of(pid: int) -> str:
-    """Return a text that tells when a process began after the host did; empty if there is no such process.
+    """Return a text that tells when a process began; empty if there is no such process.
 
     Together with the pid it identifies a process: pids alone are reused.
     """
     if _PROC.exists():
-        return began(pid)
+        return f"{_boot_id()}:{since}" if (since := began(pid)) else ""
     # All that can be found out here is whether the process is there.
     try:
         os.kill(pid, 0)
@@ -142,6 +142,12 @@ def birth_of(pid: int) -> str:
     except OSError:
         return ""
     return "there"
+
+
+def _boot_id() -> str:
+    with contextlib.suppress(OSError):
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()[:8]
+    return ""
 
 
 def own_kernel_id() -> str:

@@ -171,7 +171,8 @@ class WatchedProcess:
 def status_of(pid: int, field: str) -> str:
     """Return a field of ``/proc/<pid>/status``; "" if there is none."""
     with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        # The name of a process may be cut within a letter.
+        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
             if line.startswith(f"{field}:"):
                 return line.split()[1]
     return ""

@@ -74,14 +74,34 @@ def score_batches(
     outputs: Sequence[Wanted],
     batch_size: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a batch of outputs for each ``batch_size`` rows of a batch; raises for rows that do not fit."""
+    """Yield a batch of outputs for each ``batch_size`` rows of a partition; raises for rows that do not fit."""
     score = None
+    for batch in _of_size(batches, batch_size):
+        if score is None:  # here, so that a partition without rows loads nothing
+            score = make_scorer(source, {}, inputs, outputs)
+        columns = to_numpy(batch)
+        yield to_arrow(score([columns[column] for column, _ in inputs]))
+
+
+def _of_size(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Cut batches of any size into batches of ``rows`` rows; the last may have fewer."""
+    held: list[pa.RecordBatch] = []
+    missing = rows
     for batch in batches:
-        for start in range(0, batch.num_rows, batch_size):
-            # Here, so that a partition without rows loads nothing.
-            score = score or make_scorer(source, {}, inputs, outputs)
-            columns = to_numpy(batch.slice(start, batch_size))
-            yield to_arrow(score([columns[column] for column, _ in inputs]))
+        start = 0
+        while batch.num_rows - start >= missing:
+            yield _joined([*held, batch.slice(start, missing)])
+            start += missing
+            held, missing = [], rows
+        if start < batch.num_rows:
+            held.append(batch.slice(start))
+            missing -= batch.num_rows - start
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 # ---- scoring --------------------------------------------------------------------------------------------------------

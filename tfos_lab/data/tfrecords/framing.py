@@ -43,11 +43,6 @@ class Frames:
     def __len__(self) -> int:
         return len(self.starts)
 
-    @property
-    def end(self) -> int:
-        """Where in the file the last of these frames ends."""
-        return self.offset + int(self.ends[-1]) + _FOOTER_BYTES
-
     def refuse(self, row: int, reason: str) -> RecordError:
         """Return an error about one record, which names its position in the file."""
         return broken_record(self.path, self.offset + int(self.starts[row]) - _HEADER.size, reason)
@@ -75,24 +70,23 @@ def starts_with_frame(head: bytes) -> bool:
     return len(head) >= _HEADER.size and frame_header(_LENGTH.unpack_from(head)[0]) == head[: _HEADER.size]
 
 
-def read_frames(
-    stream: IO[bytes], path: str, chunk_bytes: int = _CHUNK_BYTES, *, offset: int = 0, lengths_only: bool = False
-) -> Iterator[Frames]:
+def read_frames(stream: IO[bytes], path: str, chunk_bytes: int = _CHUNK_BYTES, *, offset: int = 0) -> Iterator[Frames]:
     """Read a file's frames, some megabytes of whole frames at a time; ``offset`` is where the stream is in the file.
 
-    A RecordError, if the file is cut off or damaged, has the byte at which the first bad frame begins. The records'
-    own CRCs are not checked if ``lengths_only`` are wanted.
+    A RecordError, if the file is cut off or damaged, has the byte at which the first bad frame begins.
     """
     rest = b""
     while True:
-        chunk = _read_chunk(stream, chunk_bytes, path, offset + len(rest))
+        chunk = read_chunk(stream, chunk_bytes, path, offset + len(rest))
         size = len(rest) + len(chunk)
         data = b"".join((rest, chunk, PADDING))
         starts, ends, used, error = _scan(data, size, path, offset)
         if len(starts):
             found = Frames(path, data, starts, ends, offset)
-            if not lengths_only:
-                _check_records(found)
+            stored = np.frombuffer(data, np.uint8)[ends[:, None] + np.arange(_FOOTER_BYTES)].view("<u4")[:, 0]
+            wrong = np.flatnonzero(masked_crcs(data, starts, ends) != stored)
+            if len(wrong):
+                raise found.refuse(int(wrong[0]), "its bytes do not fit their CRC: the file is damaged")
             yield found
         if error is not None:
             raise error
@@ -107,15 +101,7 @@ def read_frames(
             chunk_bytes = max(chunk_bytes, _HEADER.size + _LENGTH.unpack_from(rest)[0] + _FOOTER_BYTES - len(rest))
 
 
-def _check_records(frames: Frames) -> None:
-    places = frames.ends[:, None] + np.arange(_FOOTER_BYTES)
-    stored = np.frombuffer(frames.data, np.uint8)[places].view("<u4")[:, 0]
-    wrong = np.flatnonzero(masked_crcs(frames.data, frames.starts, frames.ends) != stored)
-    if len(wrong):
-        raise frames.refuse(int(wrong[0]), "its bytes do not fit their CRC: the file is damaged")
-
-
-def _read_chunk(stream: IO[bytes], size: int, path: str, offset: int) -> bytes:
+def read_chunk(stream: IO[bytes], size: int, path: str, offset: int) -> bytes:
     """Return the next bytes of a file; raises RecordError if it cannot be read on."""
     try:
         return bytes(stream.read(size))

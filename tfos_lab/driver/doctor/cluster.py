@@ -214,7 +214,8 @@ def probe_file() -> Iterator[str]:
     try:
         yield str(probe) if probe.exists() else ""  # another check reports it
     finally:
-        probe.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            probe.unlink()
 
 
 # ---- judging --------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -32,11 +33,12 @@ from tornado.netutil import bind_sockets, bind_unix_socket
 
 from tfos_lab.core import cluster_records
 from tfos_lab.core.event_loop import join_loop, leave_loop
-from tfos_lab.core.frames import frame_pair
+from tfos_lab.core.frames import FrameSocket, frame_pair
 from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.driver.tensorboard.pages import NO_DATA_YET, UNAVAILABLE, send_cors_headers, send_message, send_page
 from tfos_lab.launchers.this_machine import kernel_environ, kernel_owner
 from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
+from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply
 from tfos_lab.node.tensorboard import TensorBoardSpec
 
 logger = logging.getLogger(__name__)
@@ -47,6 +49,7 @@ START_TIMEOUT_S = 30.0
 _TRY_TIMEOUT_S = 60.0
 # A TensorBoard that nobody asks is ended after this time, and started again for the next request.
 IDLE_S = 900.0
+_EXIT_REASON_S = 5.0
 # Requests of TensorBoard's pages are small.
 _MAX_BODY_BYTES = 1 << 20
 
@@ -232,10 +235,7 @@ class LocalTensorBoard:
         with report:
             with process_end:
                 self._process = fork_server.spawn("tensorboard", body, [process_end.fileno()])
-            try:
-                failure = report.receive().data.decode(errors="replace")
-            except OSError:
-                failure = f"it ended before it served; the log of its parent process is {fork_server.log_path}"
+            failure = _failure_to_start(report, self._process)
         if failure:
             self._stop()
             raise OSError(failure)
@@ -257,3 +257,22 @@ def _takes_connections(path: Path) -> bool:
         probe.connect(str(path))
         return True
     return False
+
+
+def _failure_to_start(report: FrameSocket, process: ForkServerConnection) -> str:
+    """Wait until a process serves; return "", or the reason why it cannot, which its fork server may know."""
+    with contextlib.suppress(OSError):
+        return report.receive().data.decode(errors="replace")
+    until = time.monotonic() + _EXIT_REASON_S
+    while (left := until - time.monotonic()) > 0:
+        try:
+            replies = process.replies(left)
+        except OSError:
+            return "the process that it was forked from has ended"
+        for reply in replies:
+            match reply:
+                case FailedReply(reason=reason):
+                    return reason
+                case ExitedReply(code=code):
+                    return f"its process ended with code {code}"
+    return "it ended before it served"

@@ -23,6 +23,7 @@ import msgspec
 from tfos_lab.core.code_archive import make_task
 from tfos_lab.core.crossing import own_error_in
 from tfos_lab.core.threads import on_a_thread
+from tfos_lab.data.frames import is_connect
 from tfos_lab.data.spark_python import killed_worker
 from tfos_lab.errors import FeedError, NodeFailed, NoSession, NotEnoughSlots, ReservationTimeout, TfosError
 from tfos_lab.launchers.base import Launcher
@@ -78,7 +79,8 @@ class SparkLauncher(Launcher):
     def launch(self) -> None:
         """Check slots and executors, then start the job on its own thread."""
         check_assigned(self._cluster.config, gpus_per_task(self._spark))
-        end_without_lost_server(self._spark)
+        if is_connect(self._spark):
+            end_without_lost_server(self._spark)
         wanted = len(self._node_specs)
         slots = self._arrival.await_slots(wanted, lambda: self._closed)
         if slots is not None and slots.free < wanted and not self._closed:

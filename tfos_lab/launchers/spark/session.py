@@ -282,8 +282,7 @@ def end_without_lost_server(spark: SparkSession) -> None:
 
     pyspark ends its session on the server then, and tries for ten minutes.
     """
-    if is_connect(spark):
-        atexit.register(_close_lost, spark)
+    atexit.register(_close_lost, spark)
 
 
 def _close_lost(spark: SparkSession) -> None:

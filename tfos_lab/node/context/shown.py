@@ -13,7 +13,7 @@ import struct
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -33,8 +33,6 @@ _SHAPES = "(height, width), (height, width, 1, 3 or 4) or (count, height, width,
 
 _PYPLOT = "module://tfos_lab.node.pyplot"
 _OF_NOTEBOOKS = "module://matplotlib_inline.backend_inline"
-# What IPython's `display` draws, and does not print: figures and what has one, images, tables.
-_DRAWN = ("savefig", "figure", "getbands", "to_frame", "itertuples", "column_names")
 # The context by which ``plt.show()`` and ``display`` show things in this process.
 _showing: list[ReportMethods] = []
 _untitled: Counter[str] = Counter()
@@ -44,7 +42,8 @@ Content = m.Picture | m.Table | m.Matrix | m.Unshown
 
 def content_of(thing: Any, name: str, labels: Sequence[object] | None) -> Content:
     """Return what is sent to the driver; see `ctx.show`."""
-    content = _content(thing, name, labels)
+    draw = _drawing(thing)
+    content = draw() if draw is not None else _of_array(thing, name, labels)
     size = len(msgspec.msgpack.encode(content))
     if size <= m.SHOWN_BYTES:
         return content
@@ -54,20 +53,21 @@ def content_of(thing: Any, name: str, labels: Sequence[object] | None) -> Conten
     return m.Unshown(f"A table {told}. Show fewer rows.")
 
 
-def _content(thing: Any, name: str, labels: Sequence[object] | None) -> Content:
+def _drawing(thing: Any) -> Callable[[], Content] | None:
+    """Return what draws a figure, what has one, an image or a table; None for anything else."""
     if hasattr(thing, "to_frame"):  # a Series
         thing = thing.to_frame()
     figure: Any = thing if hasattr(thing, "savefig") else getattr(thing, "figure", None)  # axes have one
     if hasattr(figure, "savefig"):
-        return _saved(lambda file: figure.savefig(file, format="png", bbox_inches="tight"))
+        return lambda: _saved(lambda file: figure.savefig(file, format="png", bbox_inches="tight"))
     if hasattr(thing, "column_names") and hasattr(thing, "slice"):
-        return _arrow_table(thing)
+        return lambda: _arrow_table(thing)
     if hasattr(thing, "columns") and hasattr(thing, "itertuples"):
-        return _pandas_table(thing)
+        return lambda: _pandas_table(thing)
     if hasattr(thing, "getbands"):
         image = thing if thing.mode in ("1", "L", "LA", "P", "RGB", "RGBA") else thing.convert("RGB")
-        return _saved(lambda file: image.save(file, "PNG"))
-    return _of_array(thing, name, labels)
+        return lambda: _saved(lambda file: image.save(file, "PNG"))
+    return None
 
 
 def _saved(save: Any) -> m.Picture:
@@ -90,10 +90,10 @@ def show_by(context: ReportMethods) -> None:
 def display(*things: Any, **_named: object) -> None:
     """Show figures, images and tables, and print the rest, as IPython's `display` does in a notebook."""
     for thing in things:
-        if any(hasattr(thing, name) for name in _DRAWN):
-            show_by_title(thing)
-        else:
+        if _drawing(thing) is None:
             sys.stdout.write(f"{thing!r}\n")
+        else:
+            show_by_title(thing)
 
 
 def show_by_title(thing: Any) -> None:

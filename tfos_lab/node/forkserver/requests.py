@@ -78,7 +78,8 @@ ForkServerReply = SpawnedReply | FailedReply | ExitedReply | StatusReply
 class ProcessState(msgspec.Struct, frozen=True):
     """The state of a process that its children inherit: its whole environment, folder, umask, limits and CPUs.
 
-    The folder is "" if it has been removed. Limits are soft and hard ones, by the number of ``resource.RLIMIT_*``.
+    The folder is "" if it has been removed, and the umask -1 where the system does not tell it. Limits are soft and
+    hard ones, by the number of ``resource.RLIMIT_*``.
     """
 
     environ: dict[str, str]
@@ -94,7 +95,7 @@ class ProcessState(msgspec.Struct, frozen=True):
             environ=dict(environ),
             cwd=cwd or _cwd(),
             # Without setting it, as ``os.umask`` would: other threads may create files now.
-            umask=int(status_of(os.getpid(), "Umask"), 8),
+            umask=int(status_of(os.getpid(), "Umask") or "-1", 8),
             limits={number: resource.getrlimit(number) for number in _LIMITS},
             cpus=sorted(os.sched_getaffinity(0)),
         )
@@ -105,7 +106,8 @@ class ProcessState(msgspec.Struct, frozen=True):
         os.environ.update(self.environ)
         time.tzset()
         tempfile.tempdir = None  # it may have been looked up in another environment
-        os.umask(self.umask)
+        if self.umask >= 0:
+            os.umask(self.umask)
         for number, limits in self.limits.items():
             with contextlib.suppress(OSError, ValueError):  # a hard limit cannot be raised again
                 resource.setrlimit(number, limits)
