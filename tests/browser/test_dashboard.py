@@ -20,7 +20,7 @@ pytestmark = pytest.mark.browser
 # On a busy machine everything takes long; only what never comes should fail.
 expect.set_options(timeout=60_000)
 
-STREAM_S = 2
+STREAM_S = 3
 
 
 # The nodes' losses differ: those of nodes that agree would be one line.
