@@ -1,4 +1,7 @@
-"""Which versions of other packages fit: with this tfos_lab, with one another, and on notebook and executors."""
+"""Which versions of other packages fit: with this tfos_lab, with one another, and on notebook and executors.
+
+And what a packed environment holds, which `tfos_lab.driver.pack` makes.
+"""
 
 from __future__ import annotations
 
