@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 import tfos_lab
+from tests.support.eventually import eventually
 from tests.support.processes import gone
 from tfos_lab.errors import ClusterEnded, NodeFailed, WaitTimeout
 
@@ -308,9 +309,12 @@ def test_a_wait_may_time_out_and_stop_ends_every_process_and_may_be_called_twice
         with pytest.raises(WaitTimeout, match=r"after 0\.3 s still running: chief:0, worker:0"):
             cluster.wait(timeout=0.3)
         assert cluster.state == "running"
+        eventually(lambda: all(node.activity and node.activity.memory_bytes for node in cluster.nodes))
     cluster.stop(grace=1.0)
     assert gone(processes)
     assert cluster.state == "stopped"
+    if not back_end.is_inline:
+        assert all(node.activity.memory_bytes for node in cluster.nodes), "not those of processes that have gone"
     cluster.stop()
     with pytest.raises(ClusterEnded, match="is stopped"):
         cluster.wait()

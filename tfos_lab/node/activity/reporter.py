@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfos_lab.core import messages as m
-from tfos_lab.core.processes import meminfo, stat_of
+from tfos_lab.core.processes import lives, meminfo, stat_of
 from tfos_lab.core.states import NodeState
 
 PERIOD_S = 1.0
@@ -161,12 +161,15 @@ class Machine:
         self._rates = {"cpu": 0.0, "host_cpu": 0.0}
         self._seconds: dict[int, float] = {}
         self._host = (0.0, 0.0)
+        self._figures: dict[str, Any] = {}
 
     def read(self, now_s: float) -> dict[str, Any]:
         """Return the figures as of now, by their names in `NodeActivity`; ``now_s`` is of a clock that never goes back.
 
         CPU in use (cores) and resident memory of the processes; shares of the host's CPU and memory, 0 to 1.
         """
+        if self._figures and not lives(self._pid):
+            return self._figures  # the last ones of a process that has ended
         if self._looked_s is None:
             self._looked_s = now_s
         elif self._group and now_s - self._looked_s >= _LOOK_FOR_PROCESSES_S:
@@ -176,11 +179,12 @@ class Machine:
             elapsed_s = now_s - before_s if before_s is not None else 0.0
             self._rates = {"cpu": self._cpu(elapsed_s), "host_cpu": self._host_cpu()}
         sizes = meminfo()
-        return {
+        self._figures = {
             **self._rates,
             "memory_bytes": sum(map(self._memory, self._pids)),
             "host_memory": 1.0 - sizes["MemAvailable"] / sizes["MemTotal"] if "MemAvailable" in sizes else 0.0,
         }
+        return self._figures
 
     def _others(self) -> Iterator[int]:
         for entry in os.scandir(_PROC):
